@@ -49,7 +49,7 @@ demo-sync: setup
 # In three processes, for two cores: tests with real processes stay in one, and mostly wait; those
 # with Spark stay in one as well (tests/conftest.py).
 # Compiled modules are kept within the environment, whatever the shell says: else each of the three,
-# and each process that a test starts, compiles all that it imports anew (0.3 s of 0.45 for a node).
+# and each process that a test starts, compiles all that it imports again (0.3 s of 0.45 for a node).
 test: setup
 	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache \
 	  $(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)

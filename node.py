@@ -512,7 +512,7 @@ class Node:
         return links if mine is None else mine if links is None else min(mine, links)
 
     def on_tick(self) -> None:
-        """Fire the timers that are due. What they set anew fires in a later turn."""
+        """Fire the timers that are due. What they set again fires in a later turn."""
         self.now = self.turns.begin()
         self.links.on_tick(late=self.turns.fire_due())
         self._finish_turn()

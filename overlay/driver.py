@@ -2,7 +2,7 @@
 
 A driver brings a node its inputs and carries out what it asks for: over trio in canopy/wire, in a
 virtual world in canopy/sim. Each input is one turn (overlay/turns.py). Methods of the driver only
-queue and return; none calls back. After every input the driver asks for the node's `deadline` anew.
+queue and return; none calls back. After every input the driver asks for the node's new `deadline`.
 """
 
 from __future__ import annotations
@@ -201,11 +201,11 @@ class Driver(LinkTransport, Protocol):
         """Count events for which trees found no interested node: `counts` by the tree's attribute.
         `alone` of these events found none in any tree, and so have no `match` record."""
 
-    def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append to the node's state file, or replace it (`anew`). The records are durable before
-        any later write leaves."""
+    def store(self, *records: bytes, replace: bool = False) -> None:
+        """Append to the node's state file, or `replace` it. The records are durable before any
+        later write leaves."""
 
-    def store_later(self, *records: bytes, anew: bool = False) -> int:
+    def store_later(self, *records: bytes, replace: bool = False) -> int:
         """As `store`, behind the turn: `DrivenNode.on_stored` follows with this ticket, or a later
         one. Tickets grow."""
 

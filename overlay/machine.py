@@ -205,13 +205,13 @@ class Port(Protocol):
         """Tell clients that gather, in one call for all: to each the events at its places, as
         `Gathered`."""
 
-    def store(self, *records: bytes, anew: bool = False) -> None:
-        """Keep `records` on disk, durable before any frame or reply of this turn leaves. `anew`: in
-        place of all stored records. The stored records are handed to the node at its next start,
+    def store(self, *records: bytes, replace: bool = False) -> None:
+        """Keep `records` on disk, durable before any frame or reply of this turn leaves. `replace`:
+        in place of all stored records. The stored records are handed to the node at its next start,
         perhaps with those of a turn that was not yet durable (overlay/records.py has the whole
         contract)."""
 
-    def store_later(self, *records: bytes, anew: bool = False) -> int:
+    def store_later(self, *records: bytes, replace: bool = False) -> int:
         """As `store`, but nothing waits for it: the records are durable, in their order among all
         that is stored, when `Stored` comes with a ticket that is not below the one returned. That
         is in a later turn; what rests on the records may be said from then on."""

@@ -13,7 +13,7 @@ simulated one:
   same order as all else. The node hears when it is, and says until then nothing that rests on it.
 * Of a turn that was not yet durable when the process or its machine died, the next start finds all
   or nothing. So a node may know what it has never said.
-* What is stored *anew* replaces the whole file atomically: a crash leaves the old or the new one.
+* What is stored *again* replaces the whole file atomically: a crash leaves the old or the new one.
 * A *torn tail* (a block that was written in part, whose bytes are not those that were written, or
   the zeros of a file that grew before its bytes came) is cut off at the next start.
 * A file is *damaged* if a valid block follows an invalid one (a block is only written when the one

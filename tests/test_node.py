@@ -194,7 +194,7 @@ def test_a_timer_that_is_set_again_is_moved_and_one_that_is_cancelled_is_gone() 
     assert rig.turns.deadline() is None
 
 
-def test_what_a_timer_sets_anew_fires_in_a_later_turn() -> None:
+def test_what_a_timer_sets_again_fires_in_a_later_turn() -> None:
     rig = Rig()
     rig.turns.set_timer(1.0, Bell("a"))
     rig.speaker.then["bell a"] = [Bell("a"), Bell("b")]

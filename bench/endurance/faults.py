@@ -298,7 +298,7 @@ class Injector(threading.Thread):
         heappush(self._ends, (time.monotonic() + seconds, len(self.story), text, undo))
 
     def _learn(self) -> None:
-        """Ids of nodes that were started anew."""
+        """Ids of nodes that were started again."""
         for name, node in self.nodes.nodes.items():
             if node.is_up and not node.is_paused:
                 self.nodes.status(name)

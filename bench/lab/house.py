@@ -3,7 +3,7 @@
     python -m bench.lab.house                # print the table
     python -m bench.lab.house --names        # … with what is counted, by name
     python -m bench.lab.house --write        # keep the figures: bench/results/house.json
-    python -m bench.lab.house --debts        # write anew what is known to hurt (tests/debts.json)
+    python -m bench.lab.house --debts        # write again what is known to hurt (tests/debts.json)
 
 The file has two runs, the first that was kept and the newest; docs/lab/house.md shows both, with
 how each figure is found. The ways are profiled in the simulator (`bench.lab.ways`), all else is
@@ -317,7 +317,7 @@ def main(args: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--names", action="store_true", help="print what is counted, by name")
     parser.add_argument("--write", action="store_true", help="keep the figures in the file")
-    parser.add_argument("--debts", action="store_true", help="write tests/debts.json anew")
+    parser.add_argument("--debts", action="store_true", help="write tests/debts.json again")
     options = parser.parse_args(args)
     house = House()
     if options.debts:

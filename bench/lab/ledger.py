@@ -21,7 +21,7 @@ per event (or subscription, row, stream, hour):
   allocations that are freed again.
 
 A test counts a part of the workloads, and fails where a count is more than 3 % above the file. Who
-makes an event dearer writes the file anew in the same commit, and says there what the event gains.
+makes an event dearer writes the file again in the same commit, and says there what the event gains.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the tables of docs/lab from the rows in ``bench/results``.
 
-    python -m bench.lab.tables           # write them anew
+    python -m bench.lab.tables           # write them again
     python -m bench.lab.tables --check   # exit code 1 and a diff where a page differs from its file
 
 A table in a page stands behind a comment that says what it is made of:

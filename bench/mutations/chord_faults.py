@@ -115,7 +115,7 @@ def new_primary_serves_before_decision() -> None:
     "test_the_file_grows_to_a_few_times_the_state_and_no_further",
 )
 def compaction_drops_votes() -> None:
-    """A journal that is written anew lacks the votes that this node has given."""
+    """A journal that is written again lacks the votes that this node has given."""
     original = Journal._whole
 
     def _whole(self: Journal, *log: Snapshot) -> list[bytes]:

@@ -141,10 +141,10 @@ def copy_for_each_node_of_a_region() -> None:
 def share_of_a_lost_access_node_forgotten() -> None:
     """What an access node, or any delegate, had to pass on is dropped when its link is lost."""
 
-    def _spread_anew(self: Delegation, message: Deliver) -> None:
+    def _spread_again(self: Delegation, message: Deliver) -> None:
         pass
 
-    replace(Delegation._spread_anew, _spread_anew)
+    replace(Delegation._spread_again, _spread_again)
 
 
 @fault(

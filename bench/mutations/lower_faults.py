@@ -97,7 +97,7 @@ def walk_recovers_with_whole_limit() -> None:
 @fault(
     "A38",
     "tests/attacks/test_attacks_sampling.py",
-    "test_places_that_are_drawn_anew_go_to_who_was_heard_of_and_not_to_who_is_heard",
+    "test_places_that_are_drawn_again_go_to_who_was_heard_of_and_not_to_who_is_heard",
 )
 def heard_peers_not_remembered() -> None:
     """A place of a ranked view that gets another seed goes to the best of those that are named

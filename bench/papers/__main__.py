@@ -4,12 +4,12 @@
     python -m bench.papers                         # all of the fast form: some twenty minutes
     python -m bench.papers venus minos-producers   # a paper, or some experiments
     python -m bench.papers --full tensor           # of the papers' size, as near as may be: hours
-    python -m bench.papers --page                  # docs/lab/papers.md anew, from bench/results
+    python -m bench.papers --page                  # docs/lab/papers.md again, from bench/results
 
-Rows go to bench/results, a file for each experiment, as soon as it has ended, and the page is made
-anew each time. What was measured at the commit that is checked out is not measured again, so that a
-run that was interrupted goes on where it was (`--again`: all). An experiment that fails keeps its
-former rows; the exit code is 1 then, and the others are run all the same.
+Rows go to bench/results, a file for each experiment, as soon as it has ended, and the page is
+written each time. What was measured at the commit that is checked out is not measured again, so
+that a run that was interrupted goes on where it was (`--again`: all). An experiment that fails
+keeps its former rows; the exit code is 1 then, and the others are run all the same.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def run(one: Experiment, commands: Sequence[str]) -> bool:
 
 
 def write_page() -> None:
-    """Make docs/lab/papers.md and its pictures anew."""
+    """Make docs/lab/papers.md and its pictures again."""
     draw_all()
     PAGE.write_text(page(), encoding="utf-8")
 

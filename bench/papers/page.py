@@ -58,7 +58,7 @@ def runs_of(experiment: Experiment, results: Path = RESULTS) -> list[dict[str, A
 
 
 def draw_all(results: Path = RESULTS) -> None:
-    """Draw the pictures of the page anew."""
+    """Draw the pictures of the page again."""
     for one in experiments():
         rows = [row for run in runs_of(one, results) for row in run["rows"]]
         draw(one, rows, PAGES / "papers" / f"{one.name}.svg")

@@ -15,7 +15,7 @@ with the system, which keeps them: kill -9 is no loss of power.)
   stream, and whether both tables are the same, row by row.
 * `--consumer`: a consumer takes 2 ms for each row; the power goes three times. `lost` and
   `repeated` rows, of one that keeps its position together with its effect, and of one that tells
-  the stream its position after every hundred rows, and is itself started anew when the power is
+  the stream its position after every hundred rows, and is itself started again when the power is
   back.
 
 With one replica, as the paper's broker, and with three. What others lose, and that this would see a

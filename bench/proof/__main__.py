@@ -159,7 +159,7 @@ def add(runs: list[dict[str, Any]], piece: Piece, added: Row, run: dict[str, Any
 
 
 def keep(piece: Piece, added: Row, run: dict[str, Any]) -> None:
-    """Write down what a piece has found, and make the page anew."""
+    """Write down what a piece has found, and make the page again."""
     line = {"seed": piece.seed, "seeds": piece.seeds, "part": piece.part, **added}
     line |= run if added["red"] else {key: item for key, item in run.items() if key != "rows"}
     with (STATE / f"{piece.claim.name}.jsonl").open("a", encoding="utf-8") as state:

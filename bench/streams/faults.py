@@ -99,7 +99,7 @@ def shard_disk_answers_before_the_sync() -> None:
 
 
 @fault("S1", SHARDS, "test_a_shard_whose_folder_is_gone_is_damaged_and_not_new")
-def shard_that_is_gone_begins_anew() -> None:
+def shard_that_is_gone_begins_again() -> None:
     """A shard whose folder is gone begins as one that never promised anything."""
     original = ShardList.is_missing
 

@@ -8,7 +8,7 @@
 Every contestant runs three servers on this machine, with their data in one folder, and one program
 that appends rows of the same content: four attributes and `PAYLOAD` opaque bytes, 1 KiB in six
 (MessagePack where the contestant takes bytes only). Contestants take turns, so that a busy moment
-of the machine meets all of them; in each turn one is started anew, and all three workloads are run.
+of the machine meets all of them; in each turn one starts again, and all three workloads are run.
 
 * `batch`: batches of 256 rows, 8 under way. Atomic with Canopy, Redis, etcd, JetStream's atomic
   batches and RabbitMQ's sub-entries. RabbitMQ's stream protocol puts a batch into one frame, and

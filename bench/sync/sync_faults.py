@@ -85,9 +85,9 @@ def sync_later_tables_come_without_their_rows() -> None:
     replace(original, _taken_in)
 
 
-@fault("V1", SQLITE, "test_a_table_that_was_built_anew_and_a_unique_index_are_seen")
+@fault("V1", SQLITE, "test_a_table_that_was_built_again_and_a_unique_index_are_seen")
 def sync_lost_triggers_are_not_seen() -> None:
-    """A SQLite table that was built anew is taken to have its triggers still."""
+    """A SQLite table that was built again is taken to have its triggers still."""
 
     def is_installed(database: sqlite3.Connection, table: Table, number: int) -> bool:
         return True

@@ -154,7 +154,7 @@ class PositionTable:
                 raise SinkError(
                     f"{self.durable} has followed another stream {followed.stream}, with the id "
                     f"{place.stream_id}; this one is {followed.stream_id}. Delete its rows in "
-                    f"{TABLE} to begin anew"
+                    f"{TABLE} to begin again"
                 )
             if place.selector != followed.selector:
                 raise SinkError(
@@ -179,7 +179,7 @@ class PositionTable:
         if self._failed is not None and self._failed != followed.positions:
             raise SinkError(
                 f"events before {followed.positions} have had no effect, since their transaction "
-                "failed: read anew from the positions of the sink"
+                "failed: read again from the positions of the sink"
             )
 
     def move(self, run: Run, followed: Followed) -> dict[int, int]:

@@ -65,5 +65,5 @@ def check_same(wanted: str, there: str) -> None:
     if wanted not in ("", there):
         raise SparkSourceError(
             f"the checkpoint is of another stream, with the id {wanted}; this one's is {there}: it "
-            "was removed and founded anew. Begin with another checkpoint or folder"
+            "was removed and founded again. Begin with another checkpoint or folder"
         )

@@ -208,7 +208,7 @@ class Runner:
         snapshots: tuple[str, ...] = (),
     ) -> None:
         """`client` connects to a definition's node; `snapshots`: names of those whose source is to
-        send all rows anew."""
+        send all rows again."""
         self.sides: list[Side] = []
         for one in definitions:
             if one.source:

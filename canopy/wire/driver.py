@@ -300,17 +300,17 @@ class TrioDriver:
         if self._traces is not None:
             self._traces.count_unmatched(counts)
 
-    def store(self, *records: bytes, anew: bool = False) -> None:
+    def store(self, *records: bytes, replace: bool = False) -> None:
         """Append to the state file. The records are durable before the frames of this turn
         leave."""
         assert self._folder is not None, "this driver has no data folder"
-        self._folder.state.store(*records, anew=anew)
+        self._folder.state.store(*records, replace=replace)
 
-    def store_later(self, *records: bytes, anew: bool = False) -> int:
+    def store_later(self, *records: bytes, replace: bool = False) -> int:
         """Append to the state file behind the turn. Returns a ticket; the node's `on_stored` is
         called with that ticket or a later one when the records are durable."""
         assert self._folder is not None, "this driver has no data folder"
-        return self._folder.state.store_later(*records, anew=anew)
+        return self._folder.state.store_later(*records, replace=replace)
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
         """Announce in the directory the addresses at which `name` is reached."""

@@ -254,13 +254,13 @@ class DataFolder:
         require_room(self.path, START_ROOM)
         self.node, self.incarnation = self._identify(stored)
         if stored.found.damaged and self.incarnation > 1:
-            self._begin_anew(path)
+            self._begin_again(path)
         elif not stored.found.damaged:
             self.restored = stored.records
             self.cut = stored.size - stored.found.end
         return StateFile(path, NodeIdentity(self.node, self.incarnation), stored)
 
-    def _begin_anew(self, path: Path) -> None:
+    def _begin_again(self, path: Path) -> None:
         """Rename the damaged state and take another id. Raises FolderError if the id comes from a
         certificate."""
         if self._wanted:

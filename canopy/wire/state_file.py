@@ -84,8 +84,8 @@ class StateFile:
             os.ftruncate(self._file, found.end)
         self._append((self._owner,))
 
-    def write(self, records: Sequence[bytes], anew: bool) -> None:
-        """Append records as one block, or replace all records by them (`anew`). They are durable
+    def write(self, records: Sequence[bytes], replace: bool) -> None:
+        """Append records as one block, or replace all records by them (`replace`). They are durable
         when this returns.
 
         A DiskError is fatal for the caller: output that depends on these records must not be sent.
@@ -94,7 +94,7 @@ class StateFile:
         if self._error is not None:
             raise self._error
         try:
-            if anew:
+            if replace:
                 self._check()
                 self._replace(records)
             else:
@@ -154,7 +154,7 @@ class StateFile:
         file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         self.close()
         self._file = file
-        self._anew, self._number, self.size = False, 1, len(block)
+        self._replaces, self._number, self.size = False, 1, len(block)
 
 
 # --- what a node stores, on its way to the state file: at the end of the turn, or behind it ---
@@ -179,7 +179,7 @@ class StateCommits:
         self._taking = threading.Lock()  # held while what waits is changed
         self._waiting: list[bytes] = []
         self._bytes = 0  # of these
-        self._anew = False  # they take the place of the whole file
+        self._replaces = False  # they take the place of the whole file
         self._is_urgent = False  # some are of `store`
         self._ticket = 0
         self._durable = self._taken = 0  # tickets
@@ -188,18 +188,18 @@ class StateCommits:
         self._asked: SimpleQueue[bool] = SimpleQueue()  # False: the end
         self._thread: threading.Thread | None = None
 
-    def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append records, which are durable after `sync`; with `anew` they replace all stored ones.
+    def store(self, *records: bytes, replace: bool = False) -> None:
+        """Append records, which are durable after `sync`; with `replace` instead of all stored.
 
         Raises DiskError if the file would exceed `STATE_LIMIT`.
         """
-        self._put(records, anew)
+        self._put(records, replace)
         self._is_urgent = True
 
-    def store_later(self, *records: bytes, anew: bool = False) -> int:
+    def store_later(self, *records: bytes, replace: bool = False) -> int:
         """Append records and return a ticket: they are durable when `take` returns this ticket or a
-        later one. `anew` and DiskError as in `store`."""
-        self._put(records, anew)
+        later one. `replace` and DiskError as in `store`."""
+        self._put(records, replace)
         self._ticket += 1
         return self._ticket
 
@@ -256,13 +256,13 @@ class StateCommits:
                 self._commit()
         self._file.close()
 
-    def _put(self, records: tuple[bytes, ...], anew: bool) -> None:
+    def _put(self, records: tuple[bytes, ...], replace: bool) -> None:
         with self._taking:
-            if anew:
-                self._waiting, self._bytes, self._anew = [], 0, True
+            if replace:
+                self._waiting, self._bytes, self._replaces = [], 0, True
             self._waiting += records
             self._bytes += sum(map(len, records))
-            size = self._bytes + (0 if self._anew else self._file.size)
+            size = self._bytes + (0 if self._replaces else self._file.size)
         if size > STATE_LIMIT:
             self._error = DiskError(f"{self._file.path} would exceed {STATE_LIMIT} bytes")
             raise self._error
@@ -271,12 +271,12 @@ class StateCommits:
         """Make pending records durable. Raises the disk's error, from then on in every call."""
         with self._writing:
             with self._taking:
-                records, anew, ticket = self._waiting, self._anew, self._ticket
-                self._waiting, self._bytes, self._anew = [], 0, False
-            if not records and not anew:
+                records, replace, ticket = self._waiting, self._replaces, self._ticket
+                self._waiting, self._bytes, self._replaces = [], 0, False
+            if not records and not replace:
                 return
             try:
-                self._file.write(records, anew)
+                self._file.write(records, replace)
             except BaseException as error:
                 self._error = error
                 raise

@@ -135,7 +135,7 @@ class Pairs:
             self.source.execute(end)
 
     def snapshot(self) -> None:
-        """Begin the source side anew, with all rows."""
+        """Begin the source side again, with all rows."""
         self._captured.close()
         self._captured = open_source(NAME, self.source.url)
         self._capture = Capture(self._captured, self.stream, RowFilter({}))

@@ -237,7 +237,7 @@ class Dialler(LinkParts):
     ) -> None:
         """Emit LinkDown. Called by itself where the peer has reset a session that goes on."""
         self._peer_list.something_failed()
-        what = "anew" if end is SessionEnd.RESET else "down"
+        what = "reset" if end is SessionEnd.RESET else "down"
         self._node.trace("link", peer=session.peer.id, reason=f"{what}: {reason}")
         self._node.emit(LinkDown(session.peer, reason, left, session.undelivered(), end))
 

@@ -1,7 +1,7 @@
 """The handshake: who is there, resume or begin again, and which of two connections stays (M5).
 
-**Resuming or beginning anew.** A session is named by what both sides call it: (incarnation, session
-number). Hello and Welcome carry the sender's own name for it and the other's as far as known.
+**Resuming or beginning again.** A session is named by what both sides call it: (incarnation,
+session number). Hello and Welcome carry the sender's own name for it and the other's, if known.
 
 * Both agree: the session resumes, and each side sends again from what the other `expected`.
 * One knows the other's name, but the other does not know its own (0): that side has just begun, or

@@ -264,7 +264,7 @@ class StoredReplica(Machine):
     def _restart_at(self, chunk: Chunk) -> None:
         """Remove the log, and begin another with `chunk`: all that stands before it was committed,
         and is no longer kept."""
-        self.port.count("shard_logs_begun_anew")
+        self.port.count("shard_logs_begun_again")
         if self.log.segments:
             self._put(replace(self.hard_state, suspect=True, segment=0))
         for segment in reversed(self.log.segments):

@@ -63,9 +63,9 @@ def test_pushing_gains_a_ranked_view_nothing() -> None:
     assert pushed("ranked") < 0.4
 
 
-def test_places_that_are_drawn_anew_go_to_who_was_heard_of_and_not_to_who_is_heard() -> None:
+def test_places_that_are_drawn_again_go_to_who_was_heard_of_and_not_to_who_is_heard() -> None:
     """Honest nodes were named once, and liars are named all the time until each place was drawn
-    anew."""
+    again."""
     port, view = viewer("ranked")
     tell(port, HONEST[0], *HONEST)
     peers = {each.id: each for each in (*HONEST, *LIARS)}

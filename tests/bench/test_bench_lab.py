@@ -28,7 +28,7 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
 def test_a_page_has_the_figures_of_its_files(path: Path) -> None:
-    """`python -m bench.lab.tables` writes the page anew."""
+    """`python -m bench.lab.tables` writes the page again."""
     text = path.read_text(encoding="utf-8")
     assert page(text) == text
 

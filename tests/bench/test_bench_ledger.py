@@ -15,7 +15,7 @@ COUNTED = (
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_nothing_is_dearer_than_the_file_says(name: str) -> None:
-    """Who makes a count rise writes the file anew (`python -m bench.lab.ledger --write`), in the
+    """Who makes a count rise writes the file again (`python -m bench.lab.ledger --write`), in the
     same commit, and says there what the event gains. And what a turn says to a peer leaves in one
     frame: each costs both nodes a turn."""
     found, _ = ledger.count(name)

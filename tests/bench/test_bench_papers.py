@@ -22,7 +22,7 @@ HEAD = {"date": "2026-01-02", "processor": "p", "cores": 2, "load": [0.5, 1.0]}
 
 
 def test_the_page_is_that_of_the_registry_and_the_results() -> None:
-    """`python -m bench.papers --page` writes it anew."""
+    """`python -m bench.papers --page` writes it again."""
     assert pages.PAGE.read_text(encoding="utf-8") == pages.page()
 
 

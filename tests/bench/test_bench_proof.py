@@ -64,7 +64,7 @@ def test_a_run_goes_on_where_it_was_ended(rows: Path, monkeypatch: pytest.Monkey
     assert [json.loads(line)["seed"] for line in lines] == [10, 20, 30]
 
 
-def test_another_commit_begins_the_fast_form_anew_and_goes_on_with_the_full_one(
+def test_another_commit_begins_the_fast_form_again_and_goes_on_with_the_full_one(
     rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert proof.main(["trial"]) == 1

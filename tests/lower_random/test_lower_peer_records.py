@@ -102,7 +102,7 @@ def test_who_was_met_and_has_not_said_where_it_is_is_not_passed_on() -> None:
     assert [one.peer.id for one in reply.neighbours] == ["me"]
 
 
-def test_a_node_signs_its_address_anew_in_time() -> None:
+def test_a_node_signs_its_address_again_in_time() -> None:
     now = [NOW]
     mine = PeerRecords(peer("me"), SimulatedSigner("me", "w"), lambda: now[0])
     first = mine.own()

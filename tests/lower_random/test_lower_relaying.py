@@ -191,7 +191,7 @@ def test_a_dead_node_is_not_dialled_again_for_each_probe() -> None:
     rig.world.run(LOST_FOR)
     rig.hear("p", ACK, to="q")
     assert len(rig.port.sent) == 2
-    rig.relaying.on_link_down(LinkDown(peer("q"), "anew", False, end=SessionEnd.RESET))
+    rig.relaying.on_link_down(LinkDown(peer("q"), "again", False, end=SessionEnd.RESET))
     rig.hear("p", ACK, to="q")
     assert len(rig.port.sent) == 3, "it answers"
 

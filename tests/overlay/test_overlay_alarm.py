@@ -60,7 +60,7 @@ class NoFinder:
     def ask_summaries(self, attributes: Iterable[str]) -> None:
         pass
 
-    def ask_anew(self, attributes: Iterable[str]) -> None:
+    def ask_again(self, attributes: Iterable[str]) -> None:
         pass
 
     def ask_ring(self, attributes: Iterable[str]) -> None:

@@ -93,7 +93,7 @@ def test_a_whole_cluster_is_killed_and_outsiders_go_on(seed: int) -> None:
     assert check_trees(world) == []
 
 
-def test_events_wait_at_their_publishers_until_the_subscribers_have_registered_anew() -> None:
+def test_events_wait_at_their_publishers_until_the_subscribers_have_registered_again() -> None:
     world = served(4, 9)
     for name in members(world):
         world.crash(name)

@@ -30,7 +30,7 @@ def members(world: World) -> list[str]:
     return [n for n in world.names() if world.node(n).clusters.role != "none"]
 
 
-def subscribe_anew(world: World) -> None:
+def subscribe_again(world: World) -> None:
     """The clients of processes that died ask again."""
     for number, name in enumerate(world.names()):
         for attribute in "xy":
@@ -70,7 +70,7 @@ def test_all_nodes_at_once_are_killed_and_started_again(seed: int, nodes: int) -
     assert registered(world) == held
     wait(world, world.ready, 30, "all ready")
     assert {world.node(name).ring.id for name in world.names()} == {ring}
-    subscribe_anew(world)
+    subscribe_again(world)
     publish(world)
     assert_exact(world)
     assert check_voters(world) == []
@@ -108,7 +108,7 @@ def test_who_died_while_its_disk_wrote_comes_back_and_votes() -> None:
     for number in range(5):
         world.restart(f"n{number}")
     wait(world, lambda: len(with_role(world, "primary")) == 1, 15, "a primary")
-    subscribe_anew(world)
+    subscribe_again(world)
     publish(world)
     assert_exact(world)
 

@@ -57,7 +57,7 @@ def test_section_3_3_each_change_is_captured_once_in_order_behind_the_last_captu
 ) -> None:
     """Triggers log each insert, update and delete with a number that grows, and the adaptor goes on
     behind the last number that it has captured. Here the stream has that position, and the adaptor
-    none of its own: one that is started anew captures what happened meanwhile, and nothing twice. A
+    none of its own: one that starts again captures what happened meanwhile, and nothing twice. A
     delete removes the row; the paper sets a flag in it."""
     source = sqlite3.connect(tmp_path / "source.db", isolation_level=None)
     source.execute(TABLE)

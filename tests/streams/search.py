@@ -33,7 +33,7 @@ from bench.mutations.planting import VARIABLE
 from harness.shard_world import ShardWorld, WrongError, trial
 
 COUNTED: Final = (
-    *("shard_logs_suspect", "shard_logs_begun_anew", "shard_chunks_truncated"),
+    *("shard_logs_suspect", "shard_logs_begun_again", "shard_chunks_truncated"),
     *("stream_dead_letters", "stream_groups_changed", "stream_tables_written"),
 )
 """Counters of nodes that say what a world has been through, and all that begin with "fork"."""

@@ -191,7 +191,7 @@ def test_rows_that_cannot_be_are_read_again(name: str, packed: bool) -> None:
         return  # who takes rows packed looks into them
     program.hear(BAD_ROWS[name](bad))
     assert here.counters[REFUSED] == 1
-    assert here.mistakes == 1, "it is asked anew who leads"
+    assert here.mistakes == 1, "it is asked again who leads"
     program.hear(BAD_ROWS[name](bad))
     assert here.counters[REFUSED] == 1, "what comes late is nobody's"
     program.look()

@@ -29,7 +29,7 @@ class TurnWork:
         patch.setattr(Node, "_finish_turn", self._ending(Node._finish_turn))
 
     def begin(self) -> None:
-        """Count anew from here on."""
+        """Count again from here on."""
         self.total.clear()
         self.most.clear()
 

@@ -106,21 +106,21 @@ class WorldNode:
         for client, where in places.items():
             self.reply(client, Gathered.of(events, where))
 
-    def store(self, *records: bytes, anew: bool = False) -> None:
+    def store(self, *records: bytes, replace: bool = False) -> None:
         if self._unstored:
             self._write_all()
-        self._write(records, anew)
+        self._write(records, replace)
 
-    def _write(self, records: Sequence[bytes], anew: bool) -> None:
+    def _write(self, records: Sequence[bytes], replace: bool) -> None:
         disk = self.world.disks.setdefault(self.me.id, [])
-        if anew:
+        if replace:
             disk.clear()
         disk += records
 
-    def store_later(self, *records: bytes, anew: bool = False) -> int:
+    def store_later(self, *records: bytes, replace: bool = False) -> int:
         """Durable in this turn already, or after `World.disk_time`."""
         self.tickets += 1
-        self._unstored.append((records, anew))
+        self._unstored.append((records, replace))
         if self.world.disk_time is None:
             self._write_all()
         elif len(self._unstored) == 1:
@@ -135,8 +135,8 @@ class WorldNode:
             self.turn()
 
     def _write_all(self) -> None:
-        for records, anew in self._unstored:
-            self._write(records, anew)
+        for records, replace in self._unstored:
+            self._write(records, replace)
         self._unstored.clear()
         self._queue.append(Stored(self.tickets))
 

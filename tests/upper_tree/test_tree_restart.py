@@ -1,4 +1,4 @@
-"""C6: a host whose link was lost is not relied on: it gets everything anew before it serves again.
+"""C6: a host whose link was lost is not relied on: it gets everything again before it serves again.
 
 A process that is started again at once knows nothing, while its owner has hardly noticed.
 """
@@ -39,7 +39,7 @@ def publish(world: World) -> None:
 
 
 @pytest.mark.parametrize(("seed", "gap"), [(1, 0.0), (2, 0.1), (1, 0.3)])
-def test_a_host_that_restarts_at_once_serves_only_what_it_was_given_anew(
+def test_a_host_that_restarts_at_once_serves_only_what_it_was_given_again(
     seed: int, gap: float
 ) -> None:
     world = served(seed)

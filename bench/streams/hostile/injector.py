@@ -223,7 +223,7 @@ class Injector:
             full_until = self._full.get(name, float("-inf"))
             if node.is_meant_to_run and code in NO_ROOM and now < full_until + ENDS_WITHIN:
                 if full_until < now:
-                    self._say(f"{name} had ended, and begins anew")
+                    self._say(f"{name} had ended, and begins again")
                     node.is_meant_to_run = False
                     self.nodes.kill(name)
                     self.nodes.restart(name, wiped=False)

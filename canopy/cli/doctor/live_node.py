@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOSSES: Final = {
     "deliveries_lost": "a node was out of reach, or slow, for too long",
     "deliveries_missed": "this node was out of reach, or slow, for too long",
-    "copies_of_other_origins": "a stream that is copied was removed and founded anew",
+    "copies_of_other_origins": "a stream that is copied was removed and founded again",
     "client_dropped": "a program reads too slowly: canopy status names it; raise clients.queue",
     "link_dropped": "more waited for a node than links.queue",
     "traces_lost": "the disk of the traces is full, or fails",

@@ -33,7 +33,7 @@ SAY_EVERY: Final = 10.0
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
-    "--snapshot", is_flag=True, help="Have the sources of NAME... send all of their rows anew."
+    "--snapshot", is_flag=True, help="Have the sources of NAME... send all of their rows again."
 )
 @click.option("--once", is_flag=True, help="End when everything that is committed by now is done.")
 @json_option

@@ -4,7 +4,7 @@ They follow the rules of a process (canopy/wire/process/security.py): who starts
 certificate that holds gets one first; who runs asks an issuer for the next one long before the end,
 again and again while none is reached; nobody takes a connection whose certificate has ended, by its
 own wall clock. A connection keeps the certificate that it was opened with, so it is cut off when
-that ends, and opened anew with the next one.
+that ends, and opened again with the next one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SimulatedCertificates:
         self._times: dict[str, Any] = {}
 
     def begin(self, name: str, now: float) -> None:
-        """A process of this node starts. One whose certificate has ended joins anew, which is
+        """A process of this node starts. One whose certificate has ended joins again, which is
         taken to succeed."""
         self._times[name] = self._make()
         if self.ends(name) < now or name not in self._held:

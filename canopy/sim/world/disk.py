@@ -53,7 +53,7 @@ class Disk:
         self.waiting: list[bytes] = []
         """Stored records that are not durable yet."""
         self._number = 1  # of the next block
-        self._anew = False  # what waits takes the place of the whole file
+        self._replaces = False  # what waits takes the place of the whole file
         self._rng = rng
 
     def copied(self, address: str, rng: Random) -> Disk:
@@ -76,10 +76,10 @@ class Disk:
         del self.data[found.end :]
         return tuple(found.records)
 
-    def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append records, or replace the file by them (`anew`); durable after `sync`."""
-        if anew:
-            self._anew = True
+    def store(self, *records: bytes, replace: bool = False) -> None:
+        """Append records, or replace the file by them (`replace`); durable after `sync`."""
+        if replace:
+            self._replaces = True
             self.waiting.clear()
         self.waiting += records
 
@@ -97,7 +97,7 @@ class Disk:
 
     def sync(self) -> None:
         """Make all stored records durable. SimulatedDiskError: an unknown part of them may be."""
-        if not self.waiting and not self._anew:
+        if not self.waiting and not self._replaces:
             return
         now = self.conditions
         if now.fail and self._rng.random() < now.fail:
@@ -109,14 +109,14 @@ class Disk:
     def tear(self) -> None:
         """Keep a random part of the waiting records, perhaps none: the process or its machine
         dies."""
-        if not self.waiting and not self._anew:
+        if not self.waiting and not self._replaces:
             return
         whole, rng = self._block(), self._rng
-        if self._anew:  # another file that takes this one's place, or does not
+        if self._replaces:  # another file that takes this one's place, or does not
             if rng.random() < 0.5:
                 self._write(whole)
             self.waiting.clear()
-            self._anew = False
+            self._replaces = False
             return
         self.waiting.clear()
         left = bytearray(whole[: rng.randrange(len(whole) + 1)])
@@ -132,15 +132,15 @@ class Disk:
         self.data += left
 
     def _block(self) -> bytes:
-        return pack_block(0 if self._anew else self._number, self.waiting)
+        return pack_block(0 if self._replaces else self._number, self.waiting)
 
     def _write(self, block: bytes) -> None:
-        if self._anew:
+        if self._replaces:
             self.data.clear()
             self._number = 0
         self.data += block
         self._number += 1
-        self._anew = False
+        self._replaces = False
         self.waiting.clear()
 
     def _check_room(self) -> None:

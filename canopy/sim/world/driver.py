@@ -536,18 +536,18 @@ class SimDriver:
             self._work += self.processor.cost_unmatched(sum(counts.values()), alone)
         self._world.recorder.count_unmatched(self.disk.node, counts)
 
-    def store(self, *records: bytes, anew: bool = False) -> None:
+    def store(self, *records: bytes, replace: bool = False) -> None:
         """Store records that are durable at the end of the turn; the node's output from now on
         waits for them."""
-        self.disk.store(*records, anew=anew)
+        self.disk.store(*records, replace=replace)
         self._stored = True
         if self._held is None:
             self._held = []
 
-    def store_later(self, *records: bytes, anew: bool = False) -> int:
+    def store_later(self, *records: bytes, replace: bool = False) -> int:
         """Store records that become durable behind the turn, when the disk has synced; the process
         continues meanwhile. Returns a ticket."""
-        self.disk.store(*records, anew=anew)
+        self.disk.store(*records, replace=replace)
         self._ticket += 1
         if not self._stores_behind:
             self._stores_behind = True

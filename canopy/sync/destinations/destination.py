@@ -424,7 +424,7 @@ class Destination:
         raise NotImplementedError
 
     def _remake(self, table: Table, name: str, kind: str) -> None:
-        """Make a column anew that has values which are none of its new type: it was dropped at the
+        """Make a column again that has values which are none of its new type: it was dropped at the
         source and another one added, whose values follow with all rows."""
         if name in table.keys:
             raise SchemaError(f"the key {table.name}.{name} cannot be made {kind}: alter it")

@@ -73,7 +73,7 @@ class KeptValues:
         name = self._table.names[place]
         what = self._doubtful.get(name)
         said = f"its column {name} is {what}" if what else "one of its triggers may have done so"
-        return f"{said}: give it the type that the source has, or let the sync make the table anew"
+        return f"{said}: give it the type that the source has, or let the sync make the table again"
 
 
 def _shown(value: Value) -> str:

@@ -64,7 +64,7 @@ class SqliteDestination(Destination):
         except sqlite3.OperationalError as error:
             raise SchemaError(
                 f"{table.name}.{old.name} has the type {kind} at the source now, and the "
-                f"destination's column cannot be made anew: {error}"
+                f"destination's column cannot be made again: {error}"
             ) from None
 
     def _catalog(self, table: Table) -> list[Existing]:

@@ -196,7 +196,7 @@ class PostgresSource:
         if lsn_number(found[0]) > commit.position:
             raise SourceLostError(
                 f"the replication slot {self._slot} begins at {found[0]}, the stream ends at "
-                f"{lsn_text(commit.position)}: it was made anew, or moved; {advice}"
+                f"{lsn_text(commit.position)}: it was made again, or moved; {advice}"
             )
         self._resending.resume(known)
         self._begin(commit.position)

@@ -151,7 +151,7 @@ def install(database: sqlite3.Connection, table: Table) -> int:
 
 def is_installed(database: sqlite3.Connection, table: Table, number: int) -> bool:
     """Whether the table has the triggers that log it as `number`, as they would be made now: one
-    that was built anew has none, and with a new unique index others are needed."""
+    that was built again has none, and with a new unique index others are needed."""
     found = database.execute(
         "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? "
         "AND name LIKE 'canopy\\_%' ESCAPE '\\'",

@@ -218,7 +218,7 @@ class SignedProtocol(HardenedProtocol):
         elif kind == PROVE:
             self._prove_back(number, cookie, PROOF.decode(body), where)
         elif (caller := self._known(where)) is None:
-            self._give_cookie(number, where)  # it has to prove anew who it is
+            self._give_cookie(number, where)  # it has to prove again who it is
         else:
             self.answer(number, body, where, caller.id)
 

@@ -49,7 +49,7 @@ class Signed(msgspec.Struct, frozen=True):
     first: float
     last: float
     invitation: str = ""
-    anew: tuple[float, ...] = ()
+    renewed: tuple[float, ...] = msgspec.field(default=(), name="anew")
     """When it got its latest ids after the first."""
     role: str = ""
     """The role's name; "": signed by a release that did not record it."""
@@ -156,10 +156,10 @@ class Ledger:
             if per_hour and sum(at > now - HOUR for at in recent) >= per_hour:
                 raise LimitError(f"the token may be used {per_hour} times an hour; try again later")
         place = self._place(live.values(), holder, known, restriction)
-        anew = () if known is None else known.anew
+        renewed = () if known is None else known.renewed
         if known is not None and is_new:
-            anew = (*[at for at in anew if at > now - NODE_DAYS * DAY], now)
-            if len(anew) > GENERATIONS_MOST:
+            renewed = (*[at for at in renewed if at > now - NODE_DAYS * DAY], now)
+            if len(renewed) > GENERATIONS_MOST:
                 raise LimitError(
                     f"this key got {GENERATIONS_MOST} new ids within {NODE_DAYS:g} days: ask for "
                     "an invitation, with another key"
@@ -167,7 +167,7 @@ class Ledger:
         first, used = (now, invitation) if known is None else (known.first, known.invitation)
         role = holder.role.name.lower()
         self._write(
-            Signed(key.hex(), generation, holder.tenant, place, first, now, used, anew, role, by)
+            Signed(key.hex(), generation, holder.tenant, place, first, now, used, renewed, role, by)
         )
         return holder._replace(place=place)
 
@@ -226,7 +226,7 @@ class Ledger:
 
 def _news(signed: Iterable[Signed]) -> Iterable[float]:
     """Return the times at which each id was new."""
-    return [at for one in signed for at in (one.first, *one.anew)]
+    return [at for one in signed for at in (one.first, *one.renewed)]
 
 
 def _line(one: Signed) -> bytes:

@@ -380,9 +380,9 @@ class NodeProcess:
             self.driver.turn(self.driver.node.add_seeds, config.peers)
         if config.metrics != held.metrics:
             assert self._nursery is not None
-            self._nursery.start_soon(self._listen_anew, held.metrics.listen)
+            self._nursery.start_soon(self._listen_again, held.metrics.listen)
 
-    async def _listen_anew(self, before: str) -> None:
+    async def _listen_again(self, before: str) -> None:
         """Serve monitoring at another address; if that fails, continue at the old one."""
         try:
             await self._watched.listen(self.config.metrics.listen)

@@ -253,12 +253,12 @@ class Journal:
     def begin(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
         """Replace any other log by this one."""
         self._has_log = True
-        self._store(*self._whole(_snapshot(voter_log, entries)), anew=True)
+        self._store(*self._whole(_snapshot(voter_log, entries)), replace=True)
 
     def compact(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
         """Replace the stored log by its present state, behind the turn."""
         encoded = self._whole(_snapshot(voter_log, entries))
-        self._behind.add(self.port.store_later(*encoded, anew=True), 0)
+        self._behind.add(self.port.store_later(*encoded, replace=True), 0)
 
     def store_offer(self, offered: OfferedArc) -> None:
         """Store the arc that this node may have to serve, or that there is none."""
@@ -270,7 +270,7 @@ class Journal:
         """Store that this node has no log; its votes and its offer stay."""
         if self._has_log:
             self._has_log = False
-            self._store(*self._whole(), anew=True)
+            self._store(*self._whole(), replace=True)
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -282,9 +282,9 @@ class Journal:
         self._store(encoded)
         self._has_grown((encoded,))
 
-    def _store(self, *encoded: bytes, anew: bool = False) -> None:
+    def _store(self, *encoded: bytes, replace: bool = False) -> None:
         """Durable before the turn's messages leave, with all that was stored before."""
-        self.port.store(*encoded, anew=anew)
+        self.port.store(*encoded, replace=replace)
         self.unstored = 0
         self._behind.clear()
 
@@ -296,7 +296,7 @@ class Journal:
             self._asked = True
             self.port.emit(DiskSnapshotWanted())
         else:
-            self._store(*self._whole(), anew=True)
+            self._store(*self._whole(), replace=True)
 
     def _whole(self, *log: Snapshot) -> list[bytes]:
         """Return all records that the file must contain, encoded, to replace its present

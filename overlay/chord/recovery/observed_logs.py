@@ -111,7 +111,7 @@ class ObservedLogs:
         self._heard(kept, awaited=False)
         if kept.position != message.after or kept.position == EMPTY:
             self.port.count("observing_gaps")
-            self._answer(kept, EMPTY)  # then everything comes anew
+            self._answer(kept, EMPTY)  # then everything comes again
             return
         for item in message.entries:
             kept.position = (item.epoch, kept.position[1] + 1)

@@ -107,7 +107,7 @@ class Observers:
                 self.port.send(observer.peer, Observe(cluster))
                 observer.say(now)
             if self._announced.start != cluster.start:
-                self._begin_anew()
+                self._begin_again()
         self._announced = cluster
         for observer in list(self.observers.values()):
             silent = now - observer.asked_at if observer.waits else 0.0
@@ -156,7 +156,7 @@ class Observers:
         ]
         return found[:OBSERVERS]
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         """Send the whole state to all observers again, because the arc has changed. An observer
         that was sent the state while the change was being decided may hold trees that have left
         since, after the entry that names the arc."""

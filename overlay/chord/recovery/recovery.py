@@ -346,7 +346,7 @@ class Recovery:
         lost = self._lost.get(key)
         if sender.id == message.cluster.primary.id:
             sure = True  # who leads it says that it is lost
-        elif own is None and not standing[0]:  # it would begin the ring anew
+        elif own is None and not standing[0]:  # it would begin the ring again
             sure = self._all_lost(now - AGREE_AFTER)
         else:
             sure = lost is not None and lost.since <= now - AGREE_AFTER

@@ -384,11 +384,11 @@ class RingState:
     def become_primary(self, cluster: Cluster) -> bool:
         """Note that this node leads `cluster`, which is new or has changed. Returns whether it did
         not lead before."""
-        anew = self.led is None or self.led.key != cluster.key
+        is_new = self.led is None or self.led.key != cluster.key
         self.led = None  # so that the cache takes what is said of our own cluster, too
         self._learn(cluster)
         self.own = self.led = cluster
-        return anew
+        return is_new
 
     def become_member(self, cluster: Cluster | None) -> None:
         """Note that this node is a member of `cluster` but not its primary, or of no cluster

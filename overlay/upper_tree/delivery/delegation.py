@@ -111,7 +111,7 @@ class Delegation(Machine):
         elif isinstance(message, Deliver):
             for part in split_by_tree(message):
                 if part.onward:
-                    self._spread_anew(part)
+                    self._spread_again(part)
                 if part.passing:
                     continue
                 if part.host is not None:
@@ -121,10 +121,10 @@ class Delegation(Machine):
                     self.holding.not_sent(event.peer, kept, event.reason != TOO_LARGE)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """Spread the lost node's share as a delegate anew. Deliveries for the node itself are given
-        back to the host, if this node is a delegate. If it is the host, they are sent again to a
-        node that began again, and otherwise relayed or held. Deliveries relayed since the link fell
-        silent are left to the relay."""
+        """Spread the lost node's share as a delegate again. Deliveries for the node itself are
+        given back to the host, if this node is a delegate. If it is the host, they are sent again
+        to a node that began again, and otherwise relayed or held. Deliveries relayed since the link
+        fell silent are left to the relay."""
         peer = event.peer
         copied, is_stalled = self.relays.copied(peer.id), self.relays.is_stalled(peer.id)
         is_gone = event.left or event.end is SessionEnd.GONE
@@ -142,7 +142,7 @@ class Delegation(Machine):
             if message.events and take_copied(copied, keys_of(message)):
                 continue
             if message.onward:
-                self._spread_anew(message)
+                self._spread_again(message)
             if message.passing:
                 continue
             if message.host is None:
@@ -190,7 +190,7 @@ class Delegation(Machine):
         behind a border of the host's takes a relay, too, rather than cross it twice (M1); what such
         a relay cannot bring it gives back to the host."""
         if message.onward:
-            self._spread_anew(message)
+            self._spread_again(message)
         if message.passing:
             return
         host = message.host
@@ -200,8 +200,8 @@ class Delegation(Machine):
             self.copies.add(message.events)
             self.holding.relay(relay, to, msgspec.structs.replace(message, onward=()))
 
-    def _spread_anew(self, message: Deliver) -> None:
-        self.port.count("deliveries_spread_anew", len(message.events))
+    def _spread_again(self, message: Deliver) -> None:
+        self.port.count("deliveries_spread_again", len(message.events))
         self._pass_on(message, message.hop - 1, message.host, traced=False)
 
     def on_link_up(self, event: LinkUp) -> None:

@@ -89,7 +89,7 @@ PLAN_PERIOD = 5.0
 time that a change of a full virtual node takes."""
 
 REPACK_SHARE = 2
-"""Plans that need no more than half of the hosts in use are packed anew. By what a move costs
+"""Plans that need no more than half of the hosts in use are packed again. By what a move costs
 beside the visits that it saves."""
 
 TARGET = 0.5
@@ -266,7 +266,7 @@ LOOKED_AT_ONCE = 5_000
 """Registrations that a turn looks at when another policy holds. Guess: some 2 ms."""
 
 NARROWED_AT_ONCE = 64
-"""Registrations that a turn narrows anew: a tenth of a millisecond each. Guess."""
+"""Registrations that a turn narrows again: a tenth of a millisecond each. Guess."""
 
 # --- registration_ends.py ---
 

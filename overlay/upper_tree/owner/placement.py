@@ -414,7 +414,7 @@ class Placement:
 
 # --- c6: what moves when hosts are busy: as little as relieves them ---
 #
-# A plan that lays all virtual nodes out anew (placement.py) moves many of them: where one run is
+# A plan that lays all virtual nodes out again (placement.py) moves many of them: where one run is
 # cut a node sooner, so is each that follows. Each move costs its hosts frames and registrations,
 # and the reports by which it was made are different a second later. So where the hosts that are
 # busy have virtual nodes that could be elsewhere, some of these move to hosts that have time, and

@@ -148,7 +148,7 @@ class ReportedLoads:
         self._hosts[host] = state
 
     def forget(self, host: NodeId, now: float) -> HostState | None:
-        """Remove and return the last report of a host that is lost or reports anew."""
+        """Remove and return the last report of a host that is lost or reports again."""
         before = self._hosts.pop(host, None)
         if before is not None:
             for key in before.nodes:

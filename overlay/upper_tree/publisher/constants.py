@@ -137,7 +137,7 @@ LOCATIONS_PER_TREE = 256
 visits that are passed on in trees of more virtual nodes."""
 
 REFRESH_ABSENT = 0.7
-"""The share of a term after which *no subscribers* is asked for anew while events keep coming:
+"""The share of a term after which *no subscribers* is asked for again while events keep coming:
 those that come after its end have to wait for the answer, and cannot be routed together. Not
 measured; would be measured by questions against events that waited."""
 

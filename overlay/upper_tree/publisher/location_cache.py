@@ -202,7 +202,7 @@ class LocationCache:
         self._held: set[str] = set()
         self._doubted: set[str] = set()
         self._absent: BoundedDict[str, tuple[float, float]] = BoundedDict(capacity)
-        """Attribute without subscribers -> until when that is valid, from when to ask anew."""
+        """Attribute without subscribers -> until when that is valid, from when to ask again."""
         self._invalidated: BoundedDict[str, tuple[int, float]] = BoundedDict(capacity)
         """Attribute -> the epoch of its invalidation, until when to reject older answers."""
         self._fences: dict[tuple[Key, Key], Fence] = {}  # by arc

@@ -392,7 +392,7 @@ class Publisher(Machine):
         taken: Sequence[Taken] = message.taken
         if self._doubts is not None:
             taken = self._doubts.believed(sender.id, message.taken)
-            self.finder.ask_anew(self._doubts.trees())
+            self.finder.ask_again(self._doubts.trees())
         for location in message.locations:
             if self._doubts is None or self.locations.is_confirmed(location.attribute, sender.id):
                 self.locations.learn(location)
@@ -540,7 +540,7 @@ class Publisher(Machine):
             self._ask_owners(overdue.lost)
         next_check = overdue.next_check
         if overdue.silent:
-            self.finder.ask_anew(self._silent.ask(overdue.silent, now))
+            self.finder.ask_again(self._silent.ask(overdue.silent, now))
             next_check = min(next_check, self._silent.ask_at)
         if self.pending.in_flight:
             self._retry.within(max(next_check - now, CHECK_LEAST))

@@ -89,7 +89,7 @@ class BatchPlan(NamedTuple):
     unknown: dict[str, None]
     """Trees whose summary is to be asked for."""
     expiring: dict[str, None]
-    """Trees without subscribers, which is to be asked for anew."""
+    """Trees without subscribers, which is to be asked for again."""
 
     @property
     def summaries(self) -> list[CachedSummary]:

@@ -156,7 +156,7 @@ class TreeFinder(Machine):
         if self.searches:
             self._again.within(SEARCH_PAUSE)
 
-    def ask_anew(self, attributes: Iterable[str]) -> None:
+    def ask_again(self, attributes: Iterable[str]) -> None:
         """Ask the owners whether these trees have other hosts, unless they are being looked for."""
         self.ask_ring([name for name in attributes if name not in self.searches])
 

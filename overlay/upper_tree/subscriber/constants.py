@@ -97,7 +97,7 @@ SHOWN_AT_ONCE = 512
 
 PARTS_MOST = 256
 """Parts of trees of which it is remembered which subscriptions reach beyond them: the virtual nodes
-from which one node has events. By how often a part is looked at anew."""
+from which one node has events. By how often a part is looked at again."""
 
 # --- receiver.py ---
 

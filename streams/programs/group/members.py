@@ -147,7 +147,7 @@ class ShardLeases:
     def extended(self, leases: Iterable[int], at: float, now: float) -> str:
         """Extend leases from `at` on. Return the reason why no honest leader does; "": one can."""
         if leases and (isnan(at) or at > now):
-            return f"leases began anew at {at}, which has not come"
+            return f"leases began again at {at}, which has not come"
         for lease in leases:
             held = self.held.get(lease)
             if held is not None:

@@ -478,8 +478,9 @@ def strange_of(command: BeginReading, entry: StreamEntry) -> str:
     if command.stream_id in ("", entry.id):
         return ""
     return (
-        f"these positions are of another stream {entry.name}, with the id {command.stream_id}: it "
-        f"was removed, and this one ({entry.id}) was founded since. Begin anew, as with start first"
+        f"these positions are of another stream {entry.name}, with the id {command.stream_id}: "
+        f"it was removed, and this one ({entry.id}) was founded since. Begin again, as with start "
+        "first"
     )
 
 

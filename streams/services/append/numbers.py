@@ -37,7 +37,7 @@ class Wrong(NamedTuple):
 
 def replaced(known: ProducerState | None, token: str) -> Wrong | None:
     """Return why a program cannot continue as the producer in another session; None: it can, or it
-    begins anew. A program whose session was ended by another program's has to begin anew, because
+    begins again. A program whose session was ended by another program's has to begin again, because
     rows below the next number may not be its own."""
     opener = opener_of(token)
     if not opener.resumed:

@@ -89,7 +89,7 @@ class DurableConsumers:
                 return ReadingRefusal(
                     EXPIRED,
                     f"the durable consumer {wanted.name} was at offset {gone.position}, and was "
-                    "forgotten since no program came as it for so long. Come again to begin anew, "
+                    "forgotten since no program came as it for so long. Come again to begin again, "
                     "at that offset for all that came since",
                 )
             if len(self.replica.state.consumers) + len(self._attaching) >= CONSUMERS_MOST:

@@ -224,7 +224,7 @@ class ShardReadings(LedShard):
                 NO_KEY, "a durable consumer begins in the history, not with the keys"
             )
         elif 0 < message.start.until < self.first:
-            reason = f"rows from {message.start.until} on are not kept any more: begin anew"
+            reason = f"rows from {message.start.until} on are not kept any more: begin again"
             refusal = ReadingRefusal(OUT_OF_RANGE, reason, self.first, self.end)
         elif not table.is_complete:
             refusal = ReadingRefusal(NOT_YET, "the leader is reading the newest rows")

@@ -191,7 +191,7 @@ def test_hosts_move_and_nothing_that_they_send_is_refused(
 
     monkeypatch.setattr(Node, "count", counted)
     run_green(replace(MOVING, regions=regions))
-    assert counts["deliveries_spread_anew"] + counts["deliveries_given_back"] > 0
+    assert counts["deliveries_spread_again"] + counts["deliveries_given_back"] > 0
     assert not {"deliveries_refused", "visits_refused", "parts_refused"} & set(counts)
 
 

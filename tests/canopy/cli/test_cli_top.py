@@ -67,7 +67,7 @@ def test_rates_are_of_the_time_between_two_looks() -> None:
     assert (first.sent, first.received) == (25.0, 0.0)
     assert (third.sent, other.sent) == (-1.0, 0.0)
     renewed, *_ = overview(STATUS, RING, peers(3), peers(100), 2.0)
-    assert renewed.sent == 0.0, "a link that was made anew"
+    assert renewed.sent == 0.0, "a link that was made again"
 
 
 def test_the_pace_ends_with_the_last_look() -> None:

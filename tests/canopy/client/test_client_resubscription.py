@@ -116,7 +116,7 @@ class TestResubscription:
         assert state.remove(first) == "", "no connection has it"
         assert state.opening() == [Gather(0)]
 
-    def test_attempts_back_off_and_begin_anew_after_a_success(self) -> None:
+    def test_attempts_back_off_and_begin_again_after_a_success(self) -> None:
         state = Resubscription(gathers=False)
         assert state.delay(0.0) == 0.0
         delays = []

@@ -352,7 +352,7 @@ class TestResubscription:
         assert gap is not None
         assert (gap.count, gap.since, gap.until) == (3, 0.0, 101.0)
 
-    def test_a_session_that_has_ended_is_made_anew(self) -> None:
+    def test_a_session_that_has_ended_is_made_again(self) -> None:
         state = Resubscription(gathers=False)
         state.add(KeptSelector("a = 1"), "s1")
         state.left_at(SessionPosition("t", 5))

@@ -104,8 +104,8 @@ def test_what_is_known_of_a_folder_is_looked_up_again_where_a_task_wants_more(
     (folder / min(log.files)).unlink()
     with pytest.raises(RowsLostError, match="12 is the first"):
         offsets(rows, 0, 24)
-    folder.parent.rename(tmp_path / "a" / "founded anew")
-    wanted = RowRange(0, 12, 24, None, "founded anew")
+    folder.parent.rename(tmp_path / "a" / "founded again")
+    wanted = RowRange(0, 12, 24, None, "founded again")
     assert sum(piece.count for piece in rows.read(wanted, "")) == 12
     with pytest.raises(SparkSourceError, match="another stream"):
         next(rows.read(wanted._replace(stream="stream"), ""))

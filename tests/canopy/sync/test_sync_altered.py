@@ -211,13 +211,13 @@ def test_a_column_with_a_default_is_one_value_in_postgresql(
         check()
 
         # A column in the place of another of its name, and one more: not only one was added.
-        def anew() -> None:
+        def again() -> None:
             with db.transaction():
                 db.execute("ALTER TABLE t DROP COLUMN at")
                 db.execute("ALTER TABLE t ADD COLUMN at timestamptz DEFAULT '2026-01-01'")
                 db.execute("ALTER TABLE t ADD COLUMN w int DEFAULT 1")
 
-        assert altered(pair, anew) == {"schema": 2, "insert": 39}
+        assert altered(pair, again) == {"schema": 2, "insert": 39}
         check()
         assert pair.verified(0.1).identical
 

@@ -212,7 +212,7 @@ def test_rows_leave_a_filter_and_the_source_must_say_what_they_were(sides: Sides
     assert len(expected) == 4
 
 
-def test_a_slot_that_is_gone_or_made_anew_stops_the_sync(sides: Sides) -> None:
+def test_a_slot_that_is_gone_or_made_again_stops_the_sync(sides: Sides) -> None:
     sides.capture()
     sides.end_capture()
     sides.db.execute("SELECT pg_drop_replication_slot('canopy_shop')")
@@ -220,7 +220,7 @@ def test_a_slot_that_is_gone_or_made_anew_stops_the_sync(sides: Sides) -> None:
         sides.capture()
     sides.db.execute("INSERT INTO a VALUES (1)")
     sides.db.execute("SELECT pg_create_logical_replication_slot('canopy_shop', 'pgoutput')")
-    with pytest.raises(SourceLostError, match="made anew"):
+    with pytest.raises(SourceLostError, match="made again"):
         sides.capture()
     captured(sides.capture(snapshot=True))
     sides.end_capture()

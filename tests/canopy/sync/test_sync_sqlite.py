@@ -215,7 +215,7 @@ def test_either_side_is_killed_at_every_step(
     kit.check()
 
 
-def test_a_killed_snapshot_is_taken_anew_and_a_second_one_replaces_all(
+def test_a_killed_snapshot_is_taken_again_and_a_second_one_replaces_all(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("canopy.sync.capture.BYTES", 1_500)
@@ -405,7 +405,7 @@ def test_what_a_killed_source_side_has_begun_is_taken_back(
     assert [change.after[0] for change in whole if change.after] == list(range(9))
 
 
-def test_a_table_that_was_built_anew_and_a_unique_index_are_seen(kit: Kit) -> None:
+def test_a_table_that_was_built_again_and_a_unique_index_are_seen(kit: Kit) -> None:
     kit.db.executescript("INSERT INTO stock VALUES ('a', 1, 'x'), ('b', 2, 'y')")
     capture, apply = kit.capture(), kit.apply()
     drained(capture)
@@ -413,8 +413,8 @@ def test_a_table_that_was_built_anew_and_a_unique_index_are_seen(kit: Kit) -> No
     (made,) = kit.db.execute("SELECT sql FROM sqlite_schema WHERE name = 'stock'").fetchone()
     body = made[made.index("(") :]
     kit.db.executescript(
-        f"BEGIN; CREATE TABLE anew {body}; INSERT INTO anew SELECT * FROM stock WHERE shelf = 'a';"
-        "INSERT INTO anew VALUES ('c', 3, 'z'); DROP TABLE stock; ALTER TABLE anew RENAME TO stock;"
+        f"BEGIN; CREATE TABLE made {body}; INSERT INTO made SELECT * FROM stock WHERE shelf = 'a';"
+        "INSERT INTO made VALUES ('c', 3, 'z'); DROP TABLE stock; ALTER TABLE made RENAME TO stock;"
         "COMMIT"
     )
     drained(capture)

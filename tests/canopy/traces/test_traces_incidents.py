@@ -72,7 +72,7 @@ def eventful(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
 
 
 def restarted_run(folder: Path) -> None:
-    """The loss of a node that is killed and started again, and subscribes anew, is reported by no
+    """The loss of a node that is killed and started again, and subscribes again, is reported by no
     other. What the former process was owed before its last record is missing."""
     o = Overlay(folder, 2, first=0xC0)
     above = ["cmp", ">", ["attr", "c"], ["lit", 5]]

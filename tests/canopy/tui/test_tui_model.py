@@ -24,7 +24,7 @@ def delivery(number: int, place: str = "Peru") -> Delivery:
 
 
 class Oracle:
-    """The log as a plain list that is searched anew each time."""
+    """The log as a plain list that is searched again each time."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, str, dict[int, None]]] = []

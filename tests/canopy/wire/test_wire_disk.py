@@ -124,7 +124,7 @@ def test_an_identity_that_is_older_than_the_state_is_refused(tmp_path: Path) -> 
     old = (tmp_path / "node.json").read_text()
     DataFolder(tmp_path).close()
     last = DataFolder(tmp_path)
-    last.state.store(b"a", anew=True)  # the owner is in what takes the place of all
+    last.state.store(b"a", replace=True)  # the owner is in what takes the place of all
     last.state.sync()
     last.close()
     (tmp_path / "node.json").write_text(old)
@@ -164,13 +164,13 @@ def test_a_node_that_cannot_write_ends_with_the_reason(tmp_path: Path) -> None:
     assert "make room" in log
 
 
-@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("replace", [False, True])
 def test_a_node_whose_folder_was_deleted_ends_at_its_next_record(
-    tmp_path: Path, anew: bool
+    tmp_path: Path, replace: bool
 ) -> None:
     def delete(driver: TrioDriver) -> None:
         shutil.rmtree(tmp_path)
-        driver.store(b"a vote", anew=anew)
+        driver.store(b"a vote", replace=replace)
 
     code, log = run(tmp_path, delete)
     assert code == DISK_FAILED
@@ -235,7 +235,7 @@ def test_a_failed_compaction_leaves_the_old_file(tmp_path: Path) -> None:
     folder.state.store(b"old")
     folder.state.sync()
     with files_of_at_most(10):
-        folder.state.store(b"all", anew=True)
+        folder.state.store(b"all", replace=True)
         with pytest.raises(DiskError, match="cannot write"):
             folder.state.sync()
     folder.close()  # without a word of a bad file descriptor

@@ -150,13 +150,13 @@ def test_who_lost_the_whole_state_begins_as_another_node(tmp_path: Path, how: st
     again.close()
 
 
-def test_what_is_stored_anew_takes_the_place_of_all_that_was_there(tmp_path: Path) -> None:
+def test_what_replaces_the_file_takes_the_place_of_all_that_was_there(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path)
     for number in range(5):
         folder.state.store(b"old %d" % number)
         folder.state.sync()
     folder.state.store(b"never written")
-    folder.state.store(b"all", b"of it", anew=True)
+    folder.state.store(b"all", b"of it", replace=True)
     folder.state.store(b"and this")
     size = (tmp_path / "state").stat().st_size
     folder.state.sync()

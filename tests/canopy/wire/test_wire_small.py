@@ -87,7 +87,7 @@ def test_a_rate_needs_two_samples_and_is_kilobits_per_second() -> None:
     sampler = Sampler("00000000000000aa", "1.1", lambda: 0.0)
     assert sampler._rates("x", math.inf, 1_000.0) == ()
     assert sampler._rates("x", 2.0, 251_000.0) == (1_000.0,)
-    assert sampler._rates("x", 2.0, 0.0) == (0.0,)  # the counter began anew
+    assert sampler._rates("x", 2.0, 0.0) == (0.0,)  # the counter began again
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has two such clocks")

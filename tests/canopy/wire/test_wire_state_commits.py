@@ -24,10 +24,10 @@ class SlowDisk:
         self.goes = threading.Semaphore(0)
         original = StateFile.write
 
-        def write(file: StateFile, records: Sequence[bytes], anew: bool) -> None:
+        def write(file: StateFile, records: Sequence[bytes], replace: bool) -> None:
             self.begun.release()
             assert self.goes.acquire(timeout=PATIENCE)
-            original(file, records, anew)
+            original(file, records, replace)
 
         monkeypatch.setattr(StateFile, "write", write)
 
@@ -91,7 +91,7 @@ def test_what_replaces_all_takes_the_place_of_what_waits(tmp_path: Path) -> None
     folder = DataFolder(tmp_path)
     rung = durable(folder)
     folder.state.store_later(b"one")
-    assert folder.state.store_later(b"all", anew=True) == 2
+    assert folder.state.store_later(b"all", replace=True) == 2
     folder.state.store_later(b"two")
     folder.state.sync()
     assert rung.acquire(timeout=PATIENCE)
@@ -139,7 +139,7 @@ async def test_a_disk_that_refuses_behind_a_turn_ends_the_node(
 ) -> None:
     folder = DataFolder(tmp_path)
 
-    def write(file: StateFile, records: Sequence[bytes], anew: bool) -> None:
+    def write(file: StateFile, records: Sequence[bytes], replace: bool) -> None:
         raise DiskError("cannot write")
 
     with pytest.RaisesGroup(DiskError, flatten_subgroups=True):

@@ -158,7 +158,7 @@ def test_a_primary_that_was_cut_off_stops_before_another_serves_and_is_fenced(se
     heal(world, old)
     world.run(10)
     assert old.port.counts["fenced"] == 1
-    assert old.clusters.role in ("broker", "standby")  # recruited anew
+    assert old.clusters.role in ("broker", "standby")  # recruited again
     assert b"never" not in new.registry.entries  # … and is gone
     world.members_agree()
     world.copies_agree()

@@ -123,7 +123,7 @@ def test_a_merging_that_takes_too_long_is_given_up_and_tried_again() -> None:
     assert len(rings(world)) == 1
 
 
-def test_another_primary_begins_the_merging_anew() -> None:
+def test_another_primary_begins_the_merging_again() -> None:
     world, loser, winner = two_rings()
     (leader,) = leaders(loser)
     leader.registry.unites = False

@@ -256,11 +256,11 @@ def test_an_observer_that_is_far_behind_gets_no_more_until_it_answers() -> None:
     assert slow.state is ProgressState.PROBE
     node.clusters.observers.on_observed(slow.peer, Observed(name_of(node), 1, EMPTY))
     node.port.turn()
-    assert slow.state is ProgressState.REPLICATE  # it has been sent everything anew
+    assert slow.state is ProgressState.REPLICATE  # it has been sent everything again
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.02, 0.06])
-def test_answers_to_what_was_sent_before_a_copy_began_anew_ask_for_no_other(apart: float) -> None:
+def test_answers_to_what_was_sent_before_a_copy_began_again_ask_for_no_other(apart: float) -> None:
     """Answers come in the order of what they answer: those to entries and pieces before the copy
     that is under way say nothing about it. Taken for answers to it they would have it sent again,
     and those to that one again, for as long as there are pieces."""
@@ -276,7 +276,7 @@ def test_answers_to_what_was_sent_before_a_copy_began_anew_ask_for_no_other(apar
         assert world.write(KEY, f"more {number}")
         node.port.turn()
         world.run(0.01)
-        observers._begin_anew()
+        observers._begin_again()
         node.port.turn()
         world.run(apart)
     world.run(10)

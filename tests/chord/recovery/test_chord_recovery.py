@@ -146,7 +146,7 @@ def test_a_primary_that_lost_the_majority_goes_on_with_who_is_left(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_outsiders_begin_anew_where_the_whole_cluster_is_lost(seed: int) -> None:
+def test_outsiders_begin_again_where_the_whole_cluster_is_lost(seed: int) -> None:
     world = grown(seed, nodes=10, clusters=1, size=5)
     written(world, "a")
     old = leader(world)

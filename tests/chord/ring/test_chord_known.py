@@ -154,7 +154,7 @@ def test_a_cluster_whose_key_another_owns_under_a_higher_epoch_is_no_more() -> N
     assert not known.learn(part)
     known.learn_hint(RingHint("ring", part.key, part.version, part.primary))
     assert known.hints() == ()
-    assert known.learn(cluster("4" * 40, "0" * 40, (4, 0), "q"))  # and split anew
+    assert known.learn(cluster("4" * 40, "0" * 40, (4, 0), "q"))  # and split again
 
 
 def test_who_leads_nothing_is_forgotten() -> None:

@@ -66,7 +66,7 @@ def test_what_is_known_of_a_tree_that_is_gone_leads_to_the_next_one(seed: int) -
     for subscription in first:
         world.unsubscribe(subscription)
     wait(world, lambda: not hosts(world), 30, "the trees are gone")
-    for attribute in "zzyx":  # two fill a host, also when trees are packed anew
+    for attribute in "zzyx":  # two fill a host, also when trees are packed again
         world.subscribe("n4", f"{attribute} > 0")
         acknowledged(world)
     assert before["x"] != hosts(world)["x"]

@@ -157,7 +157,7 @@ def test_of_an_idle_stream_nodes_are_told_seldom_and_say_at_once_what_changes() 
 
 
 @pytest.mark.parametrize("nodes", [3, 4])
-def test_who_has_lost_its_vote_is_replaced_or_begins_anew(nodes: int) -> None:
+def test_who_has_lost_its_vote_is_replaced_or_begins_again(nodes: int) -> None:
     world = grown(nodes)
     shard = founded(world, "alarms")
     number = append(world, shard, 1)

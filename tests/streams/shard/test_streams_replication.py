@@ -424,7 +424,7 @@ def test_a_replica_that_was_away_begins_where_the_leader_does(
     leader.chunks.recent.clear()  # what it has in memory it still sends
     world.boot(late)
     world.run(2.0)
-    assert world.ports[late].counters["shard_logs_begun_anew"] == 1
+    assert world.ports[late].counters["shard_logs_begun_again"] == 1
     assert world.alive[late].log.start == leader.log.start
     assert not world.alive[late].hard_state.suspect
     world.append()

@@ -53,7 +53,7 @@ def fold(rows: Mapping[int, Attributes], end: int = 1 << 62) -> Table:
 
 class KeysProgram(AskingProgram):
     """Reads the newest rows through one node, and what follows; after a crash of its node it goes
-    on where it was, or begins anew."""
+    on where it was, or begins again."""
 
     def __init__(self, world: TableWorld, client: int, node: str, selector: str) -> None:
         super().__init__(world, client, node, selector)
@@ -120,7 +120,7 @@ class KeysProgram(AskingProgram):
             table = fold(history, end).values() if end == self.first_end else ()
             wanted = {o for o in table if wants(history[o])}
             wanted |= {o for o in range(end, self.position) if wants(history[o])}
-            # Another leader may have begun anew, and passed over what was replaced since `end`.
+            # Another leader may have begun again, and passed over what was replaced since `end`.
             now = set(fold(history, self.position).values())
             replaced = {o for o in wanted if o < end and o not in now}
             wanted -= {o for o in replaced if o not in self.rows}

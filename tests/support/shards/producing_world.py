@@ -414,7 +414,7 @@ class ProgramWorld(ProducingWorld):
         return program
 
     def work(self) -> None:
-        """Some programs append, some begin anew."""
+        """Some programs append, some begin again."""
         for program in self.programs.values():
             if program.producer and (not program.is_ready or self.rng.random() < 0.02):
                 if self.rng.random() < 0.3:

@@ -198,7 +198,7 @@ def test_the_subscriptions_of_a_program_that_goes_end_a_few_in_each_turn() -> No
     assert len(rig.owner.owner.trees["x"].tree.registrations) == 1
 
 
-def test_a_registration_that_was_renewed_anew_is_not_answered_twice() -> None:
+def test_a_registration_that_was_renewed_again_is_not_answered_twice() -> None:
     rig = Rig()
     rig.subscribe("x > 1")
     rig.port.hear(RenewRefused(("x",)), rig.port.me)

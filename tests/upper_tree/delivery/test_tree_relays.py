@@ -127,7 +127,7 @@ def test_a_link_that_is_heard_again_is_used() -> None:
     assert rig.host.port.counts["deliveries_relayed"] == 3
 
 
-def test_the_share_of_a_silent_delegate_is_spread_anew() -> None:
+def test_the_share_of_a_silent_delegate_is_spread_again() -> None:
     rig = Rig(3)
     rig.publish(event(1, x=5))
     ((delegate, (other,)),) = rig.delegates().items()
@@ -138,7 +138,7 @@ def test_the_share_of_a_silent_delegate_is_spread_anew() -> None:
     assert [node.events for node in rig.nodes if node.port.me.id != delegate] == [[1], [1]]
 
 
-def test_a_node_that_begins_anew_is_sent_to_directly() -> None:
+def test_a_node_that_begins_again_is_sent_to_directly() -> None:
     rig = Rig(2)
     rig.delegation.relays.others = lambda: (peer("s1"),)
     rig.publish(event(1, x=5))

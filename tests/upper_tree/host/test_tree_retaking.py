@@ -49,7 +49,7 @@ def matched(node: HostNode, value: int) -> set[str]:
     return set(tree.match(event(1, x=value)))
 
 
-def test_what_a_new_owner_gives_again_is_neither_compiled_nor_indexed_anew(
+def test_what_a_new_owner_gives_again_is_neither_compiled_nor_indexed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registrations = made(range(100))

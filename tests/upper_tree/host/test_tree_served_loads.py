@@ -119,7 +119,7 @@ def test_only_trees_of_the_owner_that_asks_are_reported_with_all_that_the_host_d
     assert report.busy == pytest.approx(0.6)
 
 
-def test_a_report_is_not_made_anew_before_its_time() -> None:
+def test_a_report_is_not_made_again_before_its_time() -> None:
     host = Measured("x")
     host.serve("x", seconds=0.3, values=[1] * 30)
     first = host.measure()

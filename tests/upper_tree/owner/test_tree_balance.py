@@ -47,7 +47,7 @@ def test_registrations_that_all_lie_over_each_other_are_not_cut() -> None:
     assert rig.spread == ["h1"]
 
 
-def test_registrations_are_counted_anew_only_if_some_have_changed(
+def test_registrations_are_counted_again_only_if_some_have_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[int] = []

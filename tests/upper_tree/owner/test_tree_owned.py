@@ -43,7 +43,7 @@ def at_hosts(number: int, hosts: list[Peer]) -> PartitionMap:
 
 
 def test_a_registration_is_installed_when_its_last_host_has_answered() -> None:
-    """Whichever that is, if the map changes meanwhile, and if a host has to answer anew."""
+    """Whichever that is, if the map changes meanwhile, and if a host has to answer again."""
     rng = Random(1)
     hosts = [peer(f"h{number}") for number in range(8)]
     owned = OwnedTree(Tree("x", at_hosts(1, hosts[:5])), Popularity(), HostLoads())

@@ -115,7 +115,7 @@ def test_where_there_is_no_room_in_a_region_its_publishers_visit_another_one() -
     assert sum("e1" in hosts for hosts in found) == 1
 
 
-def test_a_plan_is_made_anew_when_other_regions_are_wanted_and_not_before() -> None:
+def test_a_plan_is_made_again_when_other_regions_are_wanted_and_not_before() -> None:
     placement, nodes, now = Placement(100), trees(1, "u1"), 0.0
     made = [
         placement.update(nodes, {}, HOSTS, now := now + PLAN_PERIOD, HostUse(regions=regions))

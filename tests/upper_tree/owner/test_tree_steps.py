@@ -300,7 +300,7 @@ def test_an_install_that_was_lost_with_the_link_is_sent_again() -> None:
     assert served(rig.hosts["h1"], event(1, x=5)) == ["s/0", "s/9"]
 
 
-def test_a_restarted_host_is_given_everything_anew() -> None:
+def test_a_restarted_host_is_given_everything_again() -> None:
     rig = Rig("h1")
     rig.register("x > 1")
     rig.net.cut("p", "h1")
@@ -346,7 +346,7 @@ def test_a_small_cluster_hosts_at_its_standby_or_at_its_primary() -> None:
     assert rig.owner.hosting.trees["x"].served.intervals
 
 
-def test_a_change_whose_hosts_were_fenced_is_begun_anew_after_an_election() -> None:
+def test_a_change_whose_hosts_were_fenced_is_begun_again_after_an_election() -> None:
     """A fork has assigned the hosts otherwise: none of them answers the epoch of before."""
     rig = moving("h2", "h3")
     rig.net.links["p", "h2"].clear()  # what was ordered they did not take

@@ -32,7 +32,7 @@ def moving() -> Rig:
 
 
 def restoring() -> Rig:
-    """… which h1, whose link was lost and is back, is about to be given anew."""
+    """… which h1, whose link was lost and is back, is about to be given again."""
     rig = moving()
     owner = rig.owner
     owner.port.hear(LinkDown(peer("h1"), "lost", False, ()))

@@ -38,7 +38,7 @@ def test_of_all_that_are_sub_healthy_none_is_left_out() -> None:
     assert list(health.healthiest(PEERS)) == PEERS
 
 
-def test_a_report_ends_and_kept_choices_are_made_anew() -> None:
+def test_a_report_ends_and_kept_choices_are_made_again() -> None:
     health, clock = known(valid_for=10.0, a=3)
     before = health.changes
     clock.now += 9.9

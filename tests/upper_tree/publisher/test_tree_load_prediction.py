@@ -214,13 +214,13 @@ def test_a_replica_that_is_behind_is_passed_over_until_it_has_caught_up() -> Non
     found.accepted(first.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
     before = found.changes
     found.expire(NOW)
-    assert found.changes > before  # whoever keeps a choice asks anew
+    assert found.changes > before  # whoever keeps a choice asks again
     assert found.choose("x", HOSTS) == second
     found.expire(NOW + 1.0)
     assert found.choose("x", HOSTS) == first
 
 
-def test_who_keeps_a_choice_asks_anew_only_where_it_is_another_one() -> None:
+def test_who_keeps_a_choice_asks_again_only_where_it_is_another_one() -> None:
     found = replicas()
     first, second, _ = ranked("me", HOSTS)
     found.choose("x", HOSTS)

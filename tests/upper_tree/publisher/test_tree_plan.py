@@ -159,7 +159,7 @@ def test_summaries_are_not_consulted_for_a_while_where_hardly_an_event_skips_a_h
     assert (found.skippable, found.spread, list(found.fixed)) == ([], [], ["b"])
     later = plan_routing(["x", "y"], known, "a", NOW + USELESS_FOR + 1)
     assert later is not None
-    assert list(later.unknown) == ["x", "y"], "it is tried anew"
+    assert list(later.unknown) == ["x", "y"], "it is tried again"
 
 
 def test_one_tree_without_a_summary_makes_the_others_at_its_host_not_worth_a_look() -> None:

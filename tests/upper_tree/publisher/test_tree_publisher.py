@@ -49,7 +49,7 @@ class FakeFinder(TreeFinder):
     def seek(self, attributes: Iterable[str], stale: bool = False) -> None:
         self.requested.append((tuple(attributes), stale))
 
-    def ask_anew(self, attributes: Iterable[str]) -> None:
+    def ask_again(self, attributes: Iterable[str]) -> None:
         pass
 
     def ask_ring(self, attributes: Iterable[str]) -> None:
@@ -215,7 +215,7 @@ def test_a_slow_absence_does_not_end_events_that_are_younger_than_it_is_good_for
     assert [names for names, _ in rig.finder.requested] == [("x",)], "it is asked for once more"
 
 
-def test_an_absence_is_asked_for_anew_before_it_ends() -> None:
+def test_an_absence_is_asked_for_again_before_it_ends() -> None:
     rig = Rig()
     rig.know("x", "h")
     rig.locations.learn_absent("y", rig.port.now + 10, 1, rig.port.now)

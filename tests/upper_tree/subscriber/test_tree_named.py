@@ -167,7 +167,7 @@ def test_inner_values_are_in_no_subscription_that_reaches_beyond_their_part(
         assert not (lo <= spot < hi and beyond)
 
 
-def test_what_is_known_of_a_part_is_looked_at_anew_when_many_subscriptions_have_gone() -> None:
+def test_what_is_known_of_a_part_is_looked_at_again_when_many_subscriptions_have_gone() -> None:
     parts, part = InnerParts(), Interval(place(0), place(10))
     wide = Interval(place(-1), place(5))
     assert parts.find("x", part, [wide]) == (place(5), place(10))

@@ -123,7 +123,7 @@ def test_an_inherited_cache_holder_is_asked_when_the_new_primary_has_a_majority(
     assert len(node.port.take(TreeAnswer)) == 1
 
 
-def test_what_waited_for_the_log_is_asked_anew_of_another_primary() -> None:
+def test_what_waited_for_the_log_is_asked_again_of_another_primary() -> None:
     node = owner()
     node.port.hear(AskTree(("x",)), P)
     node.port.hear(RoleChanged(None, "none"))

@@ -200,7 +200,7 @@ def test_where_summaries_do_not_last_the_next_ones_are_waited_for_longer() -> No
     assert waited() == SUMMARY_PAUSE_LEAST, "the last one lasted"
 
 
-def test_a_summary_is_made_anew_when_much_of_it_has_ended() -> None:
+def test_a_summary_is_made_again_when_much_of_it_has_ended() -> None:
     rig = Rig()
     for number in range(8):
         rig.register(f"s/{number}", f"x = {number}")

@@ -261,7 +261,7 @@ class RegistryMerge(Machine):
 #
 # At the one that ends, they are stopped (`TreeStop`) and their state is handed over: so no host
 # serves by what the other one does not know of, and no publisher skips by it. If the merge is given
-# up, the hosts are given everything anew. At the one that takes them they are restored as those of
+# up, the hosts are given everything again. At the one that takes them they are restored as those of
 # a lost cluster are (restoration.py), from a state that lacks nothing.
 #
 # Registrations, and their ends, are refused meanwhile; their subscribers ask again, and find the

@@ -325,8 +325,8 @@ def test_a_node_that_sends_too_many_copies_is_found() -> None:
     assert check_copies([visit, *direct], 3) == []
     (violation,) = check_copies([visit, *direct], 2)
     assert "h sent 3 copies" in violation.text
-    anew = [match, *forward("h", "a", arrives=False), *forward("h", "b")]
-    assert check_copies(anew, 1) == [], "a was not there"
+    again = [match, *forward("h", "a", arrives=False), *forward("h", "b")]
+    assert check_copies(again, 1) == [], "a was not there"
     back = [match, *forward("h", "a"), *forward("a", "b", arrives=False), *forward("h", "b")]
     assert check_copies(back, 1) == [], "b was not there for a, who gave it back"
 

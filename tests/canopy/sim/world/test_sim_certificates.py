@@ -1,4 +1,4 @@
-"""Certificates of simulated nodes end, are renewed in time, and links are opened anew with them."""
+"""Certificates of simulated nodes end, are renewed in time, and links reopen with them."""
 
 from __future__ import annotations
 

@@ -220,13 +220,13 @@ def test_a_whole_block_behind_one_that_is_not_is_damage() -> None:
             assert found.damaged == (lost < 3)
 
 
-def test_what_is_stored_anew_is_all_there_or_not_at_all_after_a_crash() -> None:
+def test_what_replaces_the_file_is_all_there_or_not_at_all_after_a_crash() -> None:
     kept = set()
     for seed in range(20):
         disk = Disk("0" * 16, "", Random(seed))
         disk.store(b"old")
         disk.sync()
-        disk.store(b"new", b"too", anew=True)
+        disk.store(b"new", b"too", replace=True)
         disk.tear()
         kept.add(disk.begin())
         disk.store(b"later")

@@ -225,7 +225,7 @@ def test_an_issuer_that_means_nothing_is_refused(
 
 
 def test_a_restricted_issuer_goes_over_to_another_root(tmp_path: Path) -> None:
-    """Made anew before the former root is dropped; its nodes renew as others do."""
+    """Made again before the former root is dropped; its nodes renew as others do."""
     keys, acme, leaf = Keys(tmp_path), KeyFolder(tmp_path / "acme"), KeyFolder(tmp_path / "leaf")
     wanted = Restriction(("leaf",), ("acme",), 9)
 

@@ -64,7 +64,7 @@ def test_all_that_ended_at_one_moment_come_back_without_a_storm(away: float) -> 
     assert sum(counts.values()) <= NODES * (6 + away / RENEW_AGAIN_MOST * 1.2)
 
 
-def test_who_fails_asks_later_and_later_and_one_that_is_granted_begins_anew() -> None:
+def test_who_fails_asks_later_and_later_and_one_that_is_granted_begins_again() -> None:
     times = RenewalTimes(lambda: 0.5)
     waits = []
     now = 1e6

@@ -341,7 +341,7 @@ def test_an_attempt_whose_answer_was_lost_does_not_fence_the_next() -> None:
     assert [row.deliveries for row in one.rows] == [1, 1, 1], "and no lease has to run out"
 
 
-def test_who_comes_back_keeps_its_leases_and_gets_anew_what_was_lost() -> None:
+def test_who_comes_back_keeps_its_leases_and_gets_again_what_was_lost() -> None:
     world, leader, replica = led_world()
     world.put(replica, *numbered(0, 2))
     one = HandMember(world, 1).join(leader)
@@ -439,7 +439,7 @@ def test_a_stream_that_drops_what_is_unread_takes_it_from_its_groups(
     assert floor(world, 1) == 40
 
 
-def test_a_group_that_is_forgotten_ends_its_members_and_another_begins_anew() -> None:
+def test_a_group_that_is_forgotten_ends_its_members_and_another_begins_again() -> None:
     world, leader, replica = led_world()
     world.put(replica, *numbered(0, 2))
     one = HandMember(world, 1).join(leader)

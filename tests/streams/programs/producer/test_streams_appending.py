@@ -134,7 +134,7 @@ def test_who_was_replaced_does_not_go_on_and_who_was_not_does() -> None:
     unknown = OpenProducer(SHARD, 0, "q", "a/1/1")
     assert code(world.ask(world.peers[-1], leader, unknown)[0]) == EXPIRED
     new = world.opened(leader, token="a/0/2")
-    assert new.next == 7, "a program that begins anew takes the place of any other"
+    assert new.next == 7, "a program that begins again takes the place of any other"
 
 
 def test_an_unknown_producer_is_refused_and_not_admitted() -> None:

@@ -175,7 +175,7 @@ def test_positions_of_a_removed_stream_are_none_of_the_next_one() -> None:
         lost = ask(world, node, BeginReading, "orders", **kept)
         assert (type(lost), lost.code) == (Failed, "position-lost")
         assert f"another stream orders, with the id {ready.stream}" in lost.reason
-        assert "Begin anew" in lost.reason
+        assert "Begin again" in lost.reason
     plain = ask(world, "n1", BeginReading, "orders", positions=((0, 15),))
     assert isinstance(plain, ReadingReady), "it does not say whose it is"
     assert plain.stream != ready.stream

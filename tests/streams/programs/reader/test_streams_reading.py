@@ -147,7 +147,7 @@ def test_what_is_not_committed_is_not_read() -> None:
 def test_rows_that_the_leader_cannot_read_are_not_said_to_be_out_of_range(
     replicas: int, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With other replicas the reading is opened anew, at whoever leads while the log is mended."""
+    """With other replicas the reading is opened again, at whoever leads while the log is mended."""
     monkeypatch.setattr(kept_chunks, "RECENT_BYTES", 2_000)
     world, leader, replica = led_world(replicas=replicas)
     for _ in range(60):
@@ -409,8 +409,8 @@ def test_a_consumer_that_is_silent_for_too_long_is_forgotten() -> None:
         told = attach(world, leader, number, token="one", resume=goes_on)
         assert refusals(told) == [(EXPIRED, 0, 0)]
     assert "d was at offset 0, and was forgotten" in told.messages[0].reason
-    anew = attach(world, leader, 5, token="two")
-    assert anew.attachment, "who comes next begins anew"
+    again = attach(world, leader, 5, token="two")
+    assert again.attachment, "who comes next begins again"
     assert world.alive[leader.id].state.forgotten == {}
 
 

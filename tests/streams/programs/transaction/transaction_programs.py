@@ -57,7 +57,7 @@ class TransactionProgram:
         self._process.command(self.client, command(request, STREAM, *arguments))
         return request
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Only the record has outlived the program, or its node."""
         self.current, self.takes = "", 0
         self.requests.clear()
@@ -67,7 +67,7 @@ class TransactionProgram:
         process = self.world.world.drivers[self.node]
         if process is not self._process:
             self._process = process
-            self.begin_anew()
+            self.begin_again()
         return process.alive
 
     def work(self) -> None:
@@ -76,7 +76,7 @@ class TransactionProgram:
             return
         if rng.random() < 0.05:
             self.world.world.drivers[self.node].client_gone(self.client)
-            self.begin_anew()
+            self.begin_again()
         if not self.takes:
             self.takes = self.ask(TakeReviews, self.producer)
         if not self.current and len(self.record) < MOST and not self.world.is_ending:
@@ -89,7 +89,7 @@ class TransactionProgram:
         self.requests[self.ask(DecideTransaction, name, commit)] = name
 
     def relay(self) -> None:
-        """Decide anew what the record has, as the outbox does when a program starts."""
+        """Decide again what the record has, as the outbox does when a program starts."""
         for name, state in list(self.record.items()):
             if name != self.current and self.outcomes.get(name) is None:
                 if state == "preparing":
@@ -141,7 +141,7 @@ class TransactionProgram:
             self.forgotten[name] = None
         elif chance < 0.2:
             self.current = name
-            self.begin_anew()  # killed between prepare and decision
+            self.begin_again()  # killed between prepare and decision
         else:
             self.record[name] = "committed" if chance < 0.7 else "rolled-back"
             if chance < 0.6 or chance > 0.8:  # else killed before it says so
