@@ -15,6 +15,7 @@ import trio
 import canopy.trio
 from canopy.gateway.access import GatewayRules
 from canopy.gateway.constants import CONNECTIONS, HEAD_TIMEOUT
+from canopy.gateway.http.exchange import first_cause
 from canopy.gateway.http.paths import HttpDoor
 from canopy.wire.addresses import is_loopback, join_address, split_address
 from canopy.wire.log import Log
@@ -209,10 +210,3 @@ class Doors:
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 self._log.debug("no_tls", peer=peer, reason=str(error.__cause__ or error))
         return None
-
-
-def first_cause(error: BaseException) -> BaseException:
-    """Return the first exception in nested groups; the error itself if it is not a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

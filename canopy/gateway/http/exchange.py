@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
 from email.utils import formatdate
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
@@ -39,6 +39,13 @@ class Gone(Exception):  # noqa: N818 - what happened
     """The other side has closed the connection, or has stopped reading."""
 
 
+def first_cause(error: BaseException) -> BaseException:
+    """Return the first exception in nested groups; the error itself if it is not a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class Exchange:
     """One request, and its answer. `path` is decoded; `query` has the last value of each name."""
 
@@ -59,6 +66,9 @@ class Exchange:
             name = raw.decode("ascii")
             text = value.decode("latin-1")
             self.headers[name] = f"{self.headers[name]}, {text}" if name in self.headers else text
+        if {"content-length", "transfer-encoding"} <= self.headers.keys():
+            # What the sender, or a proxy, takes for the end may be elsewhere (RFC 9112, 6.1).
+            raise RequestRefused(400, "both Content-Length and Transfer-Encoding")
         self.raw_headers = list(request.headers)
         self.extra: Headers = []
         """Headers that every answer to this request gets."""
@@ -98,17 +108,16 @@ class Exchange:
         if self.headers.get("expect", "").lower() == "100-continue":
             waiting = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
             await self._wire.send(waiting)
-        parts: list[bytes] = []
-        size = 0
+        whole = bytearray()  # one object, however small the parts
         with trio.move_on_after(BODY_TIMEOUT) as scope:
-            async for part in self._wire.body():
-                size += len(part)
-                if size > BODY_LIMIT:
-                    raise RequestRefused(413, f"the body is larger than {BODY_LIMIT} bytes")
-                parts.append(part)
+            async with aclosing(self._wire.body()) as parts:
+                async for part in parts:
+                    whole += part
+                    if len(whole) > BODY_LIMIT:
+                        raise RequestRefused(413, f"the body is larger than {BODY_LIMIT} bytes")
         if scope.cancelled_caught:
             raise RequestRefused(408, f"the body did not come within {BODY_TIMEOUT:g} s")
-        return b"".join(parts)
+        return bytes(whole)
 
     async def answer(
         self, status: int, content: bytes = b"", kind: str = "", headers: Headers | None = None
@@ -170,7 +179,7 @@ class HttpConnection:
         """Whether a part of the request's body was not read."""
         return self.h11.their_state is h11.SEND_BODY
 
-    async def requests(self) -> AsyncIterator[Exchange]:
+    async def requests(self) -> AsyncGenerator[Exchange, None]:
         """Yield the requests, each after the one before was answered, until the connection ends."""
         timeout = HEAD_TIMEOUT
         while True:
@@ -184,7 +193,7 @@ class HttpConnection:
             self.h11.start_next_cycle()
             timeout = IDLE_TIMEOUT
 
-    async def body(self) -> AsyncIterator[bytes]:
+    async def body(self) -> AsyncGenerator[bytes, None]:
         """Yield the parts of the current request's body. Raises RequestRefused."""
         while True:
             event = await self._next()

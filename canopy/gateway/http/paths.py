@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,8 +77,9 @@ class HttpDoor:
         the client has shown that it may publish or follow."""
         connection = HttpConnection(stream, welcome)
         try:
-            async for exchange in connection.requests():
-                await self._answer(exchange, peer)
+            async with aclosing(connection.requests()) as requests:
+                async for exchange in requests:
+                    await self._answer(exchange, peer)
         except RequestRefused as error:  # it was no request
             self._log.debug("malformed", peer=peer, reason=error.reason)
             with trio.move_on_after(1.0):

@@ -23,7 +23,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 from canopy.gateway.access import RequestRefused
 from canopy.gateway.constants import KEEP_ALIVE, MESSAGE_LIMIT, RECHECK
 from canopy.gateway.feeds import Item, OpenFeed
-from canopy.gateway.http.exchange import LOST, READ, Exchange, Gone, send_all
+from canopy.gateway.http.exchange import LOST, READ, Exchange, Gone, first_cause, send_all
 from overlay.phrases import shown_json
 
 PROTOCOL = "canopy"
@@ -56,8 +56,7 @@ class Socket:
         self._sending = trio.Lock()
         self._closed = False
         self._heard = trio.current_time()
-        self._text: list[str] = []
-        self._size = 0
+        self._text = bytearray()  # of a message: one object, however many parts it comes in
         try:
             self._wire.initiate_upgrade_connection(exchange.raw_headers, exchange.target)
         except RemoteProtocolError as error:
@@ -83,20 +82,23 @@ class Socket:
     ) -> None:
         """Send the items of `feed`, and call `publish` for messages of the other side, until one
         side closes or `is_good` returns false: the token is no longer valid. Raises Gone."""
-        async with trio.open_nursery() as nursery:
+        try:
+            async with trio.open_nursery() as nursery:
 
-            async def end(job: Callable[[], Awaitable[None]]) -> None:
-                await job()
-                nursery.cancel_scope.cancel()
+                async def end(job: Callable[[], Awaitable[None]]) -> None:
+                    await job()
+                    nursery.cancel_scope.cancel()
 
-            async def write() -> None:
-                await self._write(feed, is_good)
+                async def write() -> None:
+                    await self._write(feed, is_good)
 
-            async def read() -> None:
-                await self._read(publish)
+                async def read() -> None:
+                    await self._read(publish)
 
-            nursery.start_soon(end, read)
-            nursery.start_soon(end, write)
+                nursery.start_soon(end, read)
+                nursery.start_soon(end, write)
+        except* Gone as group:
+            raise first_cause(group) from None
 
     async def close(self, code: int, reason: str) -> None:
         """Close with the closing handshake. Raises Gone."""
@@ -154,15 +156,14 @@ class Socket:
             await self.close(TEXT_ONLY, "text messages only")
             return True
         elif isinstance(event, TextMessage):
-            self._text.append(event.data)
-            self._size += len(event.data)
-            if self._size > MESSAGE_LIMIT:
-                await self.close(TOO_LARGE, f"more than {MESSAGE_LIMIT} characters")
+            self._text += event.data.encode("utf-8", "replace")
+            if len(self._text) > MESSAGE_LIMIT:
+                await self.close(TOO_LARGE, f"more than {MESSAGE_LIMIT} bytes")
                 return True
             if event.message_finished:
-                text, self._text, self._size = "".join(self._text), [], 0
+                text, self._text = bytes(self._text), bytearray()
                 try:
-                    await self._say(await publish(text.encode("utf-8", "replace")))
+                    await self._say(await publish(text))
                 except RequestRefused as error:
                     await self._say(error.shown())
         elif not isinstance(event, Pong):

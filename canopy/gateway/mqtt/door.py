@@ -6,8 +6,8 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 import mqtt5
@@ -28,7 +28,7 @@ from canopy.gateway.constants import (
     RECHECK,
 )
 from canopy.gateway.feeds import FeedRequest, Item, OpenFeed, follow
-from canopy.gateway.http.exchange import Gone
+from canopy.gateway.http.exchange import Gone, first_cause
 from canopy.gateway.mqtt.messages import (
     TopicError,
     message_of,
@@ -215,6 +215,24 @@ class _Subscription:
         self.qos = qos
         self.id = id_
         self.scope = scope
+        self.is_over = False
+        """Whether nothing more is to be sent."""
+        self._is_sending = False
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Send a packet to its end, whatever becomes of the subscription (a context manager)."""
+        self._is_sending = True
+        try:
+            yield
+        finally:
+            self._is_sending = False
+
+    def end(self) -> None:
+        """Send nothing more, but the rest of a packet that is being sent."""
+        self.is_over = True
+        if not self._is_sending:
+            self.scope.cancel()
 
 
 class _Session:
@@ -281,12 +299,12 @@ class _Session:
                 await self._read(nursery)
                 nursery.cancel_scope.cancel()
         except* SessionEnded as group:
-            ended = group.exceptions[0]
+            ended = first_cause(group)
             assert isinstance(ended, SessionEnded)
             with suppress(Gone), trio.move_on_after(1.0):
                 await self._wire.send(_disconnect(ended.code, str(ended)))
-        except* MalformedPacketError as group:
-            raise group.exceptions[0] from None
+        except* (MalformedPacketError, Gone) as group:
+            raise first_cause(group) from None
         finally:
             with trio.move_on_after(5.0, shield=True):
                 await self._leave_will()
@@ -485,25 +503,28 @@ class _Session:
         found = self._subscriptions.pop(pattern, None)
         if found is None:
             return False
-        found.scope.cancel()
+        found.end()
         await found.feed.close()
         return True
 
     async def _deliver(self, subscription: _Subscription) -> None:
-        with subscription.scope, suppress(Gone):
+        with subscription.scope:
             while True:
                 items = await subscription.feed.take(math.inf)
                 if not items:  # it is closed, and would be so again and again without a pause
                     return
                 for item in items:
                     await self._pass_on(item, subscription)
+                    if subscription.is_over:
+                        return
 
     async def _pass_on(self, item: Item, subscription: _Subscription) -> None:
         if item.kind == "gap":
             if self._hears_gaps:
                 content = json.dumps(item.data).encode()
                 kind = "application/json"
-                await self._wire.send(mqtt5.PublishPacket(GAP, content, content_type=kind))
+                with subscription.sending():
+                    await self._wire.send(mqtt5.PublishPacket(GAP, content, content_type=kind))
             return
         admits = subscription.filter.admits
         if admits is not None and not admits(topic_of(item.data)):
@@ -517,7 +538,8 @@ class _Session:
             made = publish_packet(item.data, subscription.qos, number, subscription.id, expiry)
             packet = made.write()
             if len(packet) <= self._wire.most:  # a client gets no more than it takes (3.1.2.11.4)
-                await self._wire.send_raw(packet)
+                with subscription.sending():
+                    await self._wire.send_raw(packet)
                 return
         if number is not None:
             self._acknowledged(number)

@@ -35,7 +35,7 @@ from canopy.feeds.drafts import (
 from canopy.feeds.jsontext import JSON, is_json_type, parse
 from canopy.feeds.lines import MARK
 from canopy.gateway.mqtt.packet_check import is_wild
-from canopy.gateway.mqtt.topics import TOPIC
+from canopy.gateway.mqtt.topics import GAP, TOPIC
 from matching import Value, check_value
 from overlay.client import Draft, Event
 
@@ -173,8 +173,9 @@ def publish_packet(
     kind = event.payload_type
     passed = {name: value for name, value in event.attributes.items() if _is_passed(name, value)}
     correlation = passed.get(CORRELATION)
+    topic = topic_of(event)
     return mqtt5.PublishPacket(
-        topic_of(event),
+        topic if topic != GAP else "_gap",  # the gateway's own, which no publisher imitates
         event.payload,
         qos=qos,
         packet_id=packet_id,

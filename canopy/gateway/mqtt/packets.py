@@ -8,7 +8,7 @@ import mqtt5
 import trio
 
 from canopy.gateway.constants import MESSAGE_LIMIT
-from canopy.gateway.http.exchange import LOST, READ, send_all
+from canopy.gateway.http.exchange import LOST, READ, Gone, send_all
 from canopy.gateway.mqtt.packet_check import (
     CONNECT,
     MalformedPacketError,
@@ -41,6 +41,7 @@ class PacketStream:
         self._stream = stream
         self._buffer = bytearray()
         self._sending = trio.Lock()
+        self._is_cut = False  # a packet was begun and not sent to its end
         self._ahead: mqtt5.Packet | MalformedPacketError | None = (
             None  # what `publications` has met
         )
@@ -100,9 +101,14 @@ class PacketStream:
         return without_reason(packet).write()
 
     async def send_raw(self, data: bytes) -> None:
-        """Send encoded packets. Raises Gone."""
+        """Send encoded packets. A task that is cancelled meanwhile ends the stream: what followed
+        half a packet would be taken for its rest. Raises Gone."""
         async with self._sending:
+            if self._is_cut:
+                raise Gone("a packet was not sent to its end")
+            self._is_cut = True
             await send_all(self._stream, data)
+            self._is_cut = False
 
 
 def read_packet(buffer: bytearray) -> mqtt5.Packet | None:

@@ -1,19 +1,28 @@
-"""Attacks on the gateway's MQTT door: by strangers before any token, and with a lost token."""
+"""Attacks on the gateway's doors: by strangers before any token, and with a lost token."""
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import pytest
+import trio
+import trio.testing
 
+from canopy.client.client import AsyncClient
+from canopy.gateway.access import GatewayRules
+from canopy.gateway.http.paths import HttpDoor
 from canopy.wire.token_file import TokenFile
+from overlay.client import Draft
 from tests.canopy.gateway.raw_mqtt import (
     CONNACK,
     DISCONNECT,
     PUBLISH,
+    Bus,
     connect,
     gateway,
+    log_into,
     pair,
     publish,
     subscribe,
@@ -81,3 +90,77 @@ async def test_no_client_takes_over_that_of_another_token(
         assert await mine.silent()
         await world.client("device", password=one)
         assert (await mine.got(DISCONNECT)).code == 0x8E
+
+
+async def test_nobody_speaks_for_the_gateway() -> None:
+    """A notice of a gap has a topic that no publisher's event has, whatever filter it matches."""
+    async with gateway() as world:
+        reader = await world.reader("$where/TRUE", "+", "#")
+        await world.bus.publish_many([Draft({"topic": "$gap"}, b'{"cause": "overflow"}')])
+        assert (await reader.got(PUBLISH)).topic == "_gap"
+        writer = await world.client()
+        await writer.ask(publish("$gap"))
+        assert (await reader.got(PUBLISH)).topic == "_gap"
+
+
+HEAD: Final = "Host: 127.0.0.1:8470\r\nContent-Type: application/json\r\n"
+UPGRADE: Final = (
+    "GET /events HTTP/1.1\r\nHost: 127.0.0.1:8470\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+CHUNKED: Final = f"POST /events HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n"
+PARTS: Final = 3_000
+
+
+def http(nursery: trio.Nursery) -> trio.abc.Stream:
+    """A connection to a gateway's HTTP."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    door = HttpDoor(cast(AsyncClient, Bus()), GatewayRules(None), log_into([]))
+
+    async def serve() -> None:
+        async with theirs:
+            await door.serve(theirs, "test")
+
+    nursery.start_soon(serve)
+    return ours
+
+
+@pytest.mark.parametrize(
+    ("head", "part"),
+    [
+        (UPGRADE, b"\x00\x86\0\0\0\0" + "é€".encode() + b"!"),
+        (CHUNKED, b"2\r\n{ \r\n"),
+    ],
+)
+async def test_a_message_in_many_parts_takes_no_more_memory_than_in_one(
+    head: str, part: bytes
+) -> None:
+    """Each part as an object of its own would take many times what it is."""
+    async with trio.open_nursery() as nursery:
+        stream = http(nursery)
+        await stream.send_all(head.encode())
+        if head is UPGRADE:
+            assert b" 101 " in await stream.receive_some(65_536)
+            await stream.send_all(b"\x01\x80\0\0\0\0")  # the first part of a text
+        await trio.testing.wait_all_tasks_blocked()
+        many = part * PARTS
+        tracemalloc.start()
+        await stream.send_all(many)
+        await trio.testing.wait_all_tasks_blocked()
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert taken < 16 * PARTS + 30_000
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_body_has_one_end() -> None:
+    """Of two lengths a proxy may take the other one, and its next request is an attacker's."""
+    async with trio.open_nursery() as nursery:
+        stream = http(nursery)
+        both = CHUNKED.replace("\r\n\r\n", "\r\nContent-Length: 4\r\n\r\n")
+        await stream.send_all(f"{both}2\r\n{{}}\r\n0\r\n\r\n".encode())
+        found = b""
+        while data := await stream.receive_some(65_536):
+            found += data
+        assert found.startswith(b"HTTP/1.1 400 ")
+        assert b"both Content-Length and Transfer-Encoding" in found

@@ -232,7 +232,7 @@ class Client:
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self.stream = stream
-        self._buffer = b""
+        self.buffer = b""
 
     async def send(self, *packets: bytes) -> None:
         await self.stream.send_all(b"".join(packets))
@@ -246,9 +246,9 @@ class Client:
                     return found
                 data = await self.stream.receive_some(65_536)
                 if not data:
-                    assert not self._buffer
+                    assert not self.buffer
                     return None
-                self._buffer += data
+                self.buffer += data
 
     async def got(self, kind: int) -> Came:
         found = await self.next()
@@ -273,13 +273,13 @@ class Client:
         return await self.next() is None
 
     def _first(self) -> Came | None:
-        reader = Reader(self._buffer)
+        reader = Reader(self.buffer)
         try:
             first, size = reader.number(1), reader.variable()
             body = reader.take(size)
         except AssertionError:
             return None
-        self._buffer = reader.rest()
+        self.buffer = reader.rest()
         return understood(first >> 4, first & 15, body)
 
 
@@ -333,22 +333,30 @@ class Bus:
         return made
 
 
+def socket_pair(room: int) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+    """Two ends of a connection whose system keeps about `room` bytes (of TCP it keeps more)."""
+    ours, theirs = trio.socket.socketpair()
+    theirs.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, room)
+    return trio.SocketStream(ours), trio.SocketStream(theirs)
+
+
 class Gateway:
     """A gateway with MQTT, and its node."""
 
     def __init__(self, nursery: trio.Nursery, tokens: TokenFile | None) -> None:
         self.bus = Bus()
         self.logged: list[tuple[str, dict[str, Any]]] = []
-        log = cast(Log, _Recorder(self.logged))
+        log = log_into(self.logged)
         self.door = MqttDoor(cast(AsyncClient, self.bus), GatewayRules(tokens), log)
         self._nursery = nursery
 
-    def open(self) -> Client:
-        ours, theirs = memory_stream_pair()
+    def open(self, room: int = 0) -> Client:
+        """A connection; with `room` one that takes about so many bytes before they are read."""
+        ours, theirs = socket_pair(room) if room else memory_stream_pair()
 
         async def serve() -> None:
-            await self.door.serve(theirs, "test")
-            await theirs.aclose()
+            async with theirs:
+                await self.door.serve(theirs, "test")
 
         self._nursery.start_soon(serve)
         return Client(ours)
@@ -377,6 +385,11 @@ class _Recorder:
         self._logged.append((what, fields))
 
     debug = warning = info
+
+
+def log_into(lines: list[tuple[str, dict[str, Any]]]) -> Log:
+    """A log that adds each line, its word and fields, to `lines`."""
+    return cast(Log, _Recorder(lines))
 
 
 @asynccontextmanager

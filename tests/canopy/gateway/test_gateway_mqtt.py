@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import trio
+import trio.testing
 
 from canopy.gateway.constants import FILTERS, OPENED_TOGETHER
 from canopy.wire.token_file import TokenFile
+from overlay.client import Draft
 from tests.canopy.gateway.raw_mqtt import (
     AUTH,
     CONNACK,
@@ -25,6 +28,8 @@ from tests.canopy.gateway.raw_mqtt import (
     PUBREL,
     SUBACK,
     UNSUBACK,
+    UNSUBSCRIBE,
+    Client,
     Gateway,
     connect,
     gateway,
@@ -598,8 +603,6 @@ async def test_what_is_not_answered_is_logged(autojump_clock: Any) -> None:
 async def test_a_response_topic_of_another_door_is_one_over_mqtt(autojump_clock: Any) -> None:
     async with gateway() as world:
         reader = await world.reader()
-        from overlay.client import Draft
-
         good = {"mqttresponsetopic": "r/1", "mqttcorrelation": "AA==", "mqttformat": 1}
         bad = {"mqttresponsetopic": "r/#", "mqttcorrelation": "%", "mqttexpiry": -1}
         await world.bus.publish_many([Draft({"topic": "t", **one}) for one in (good, bad)])
@@ -639,3 +642,56 @@ async def test_filters_of_one_packet_are_opened_together_and_answered_in_order(
         assert found.codes == (0x8F, 1, *[0] * FILTERS, 0x97)
         assert 1 < most <= OPENED_TOGETHER
         assert trio.current_time() - since < 20.0
+
+
+LARGE: Final = {"topic": "a"}, bytes(200_000)
+
+
+@asynccontextmanager
+async def half_read(world: Gateway) -> AsyncIterator[Client]:
+    """A client that is being sent a packet larger than what its connection takes unread."""
+    client = world.open(4_096)
+    await client.ask(connect("half"))
+    await client.ask(subscribe(("a", 0), ("b", 0)))
+    await world.bus.publish_many([Draft(*LARGE)])
+    client.buffer = await client.stream.receive_some(1_000)
+    assert client.buffer[0] >> 4 == PUBLISH
+    async with client.stream:
+        yield client
+
+
+@pytest.mark.parametrize("ending", [unsubscribe("a"), subscribe(("a", 0))])
+async def test_a_subscription_that_ends_cuts_no_packet_off(ending: bytes) -> None:
+    """What came next would be taken for the packet's rest: another payload, and then no MQTT."""
+    async with gateway() as world, half_read(world) as client:
+        await client.send(ending)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (await client.got(PUBLISH)).payload == LARGE[1]
+        await client.got(UNSUBACK if ending[0] >> 4 == UNSUBSCRIBE else SUBACK)
+        await world.bus.publish_many([Draft({"topic": "b"}, b"next")])
+        assert (await client.got(PUBLISH)).payload == b"next"
+
+
+async def cut_off(client: Client) -> bool:
+    """Whether the connection ends with a part of the packet, and nothing behind that."""
+    got = client.buffer
+    with trio.fail_after(5.0):
+        while data := await client.stream.receive_some(65_536):
+            got += data
+    whole = packet(PUBLISH, text("a") + b"\0" + LARGE[1])
+    return len(got) < len(whole) and whole.startswith(got)
+
+
+async def test_nothing_follows_a_packet_that_was_cut_off() -> None:
+    async with gateway() as world, half_read(world) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(world.client, "half")  # takes the session over
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert await cut_off(client)
+
+
+async def test_who_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("canopy.gateway.http.exchange.SEND_TIMEOUT", 0.01)
+    async with gateway() as world, half_read(world) as client:
+        await trio.sleep(0.05)
+        assert await cut_off(client)
+        assert [what for what, _ in world.logged] == ["gone"]
