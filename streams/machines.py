@@ -35,7 +35,7 @@ from streams.services.read.row_facts import RowFactsServer
 from streams.services.read.shard_readings import ReadServer
 from streams.services.service import Leaderships
 from streams.services.table import TableServer
-from streams.shard.hosting.asked_checks import AskedChecks, LogChecks
+from streams.shard.hosting.asked_checks import LogChecks
 from streams.shard.hosting.shard_hosts import ShardHosts
 
 # --- the time of day without jumps, for the timestamps and the age of rows ---
@@ -129,14 +129,13 @@ class StreamMachines:
         gone = self.readers.client_gone
         self.copies = Copies(led, hosts, locator, questions, ask, gone)
         hosts.report_also(self._intake, tables.keys, forks.status)
-        checks = LogChecks(port, hosts.replicas)
-        asked_checks = AskedChecks(port, hosts.replicas, hosts.entries)
+        checks = LogChecks(port, hosts.replicas, hosts.entries)
         halves = TransactionServer(led, forks.main)
         self.transactors = Transactors(port, locator)
         self.machines: tuple[Machine, ...] = (
             *(hosts, led, self.owner, questions, locator, commands, appends, self.producers),
             *(tables, reads, self.readers, groups, members, operators, row_facts),
-            *(self.captures, self.copies, checks, asked_checks, halves, self.transactors),
+            *(self.captures, self.copies, checks, halves, self.transactors),
             *(forks, fork_copies),
         )
         if is_keyed:
@@ -145,7 +144,7 @@ class StreamMachines:
             self.machines = (*self.machines, orders)
         self._of_programs: tuple[ProgramsMachine, ...] = (
             *(commands, self.producers, self.readers, members, operators),
-            *(asked_checks, self.transactors),
+            *(checks, self.transactors),
         )
 
     def _intake(self, shard: str) -> IntakeInfo | None:

@@ -1,8 +1,8 @@
-"""Checks on request: the logs of this node's shards are read from end to end.
+"""The checks of a node's logs: all of them regularly and slowly, and those that a program asks for
+at once, at the rate of its request.
 
-As `log_checks`, but at once and at the rate of the request: each piece is read and checked in a
-turn of its own, and the next one waits as long as the rate demands. Other replicas repair damage as
-always; this machine only reports the progress.
+Each piece is read and checked in a turn of its own. Other replicas repair damage as always: a check
+waits for that, and then goes on.
 """
 
 from __future__ import annotations
@@ -172,8 +172,7 @@ class LogWalk:
         self._read(segment, start, max(size - start, 0), read_follower)
 
 
-# --- the logs of this node's shards, read slowly from end to end
-# (streams/shard/hosting/asked_checks.py) ---
+# --- the regular check ---
 #
 # One piece of up to 960 KiB every half second, 2 MB/s, of one shard after another: 100 GB take 14
 # hours. A segment in which a read finds damage is read at once.
@@ -198,61 +197,7 @@ fiftieth of the time."""
 
 
 class CheckLogs(Timer, frozen=True):
-    """Time to read another piece."""
-
-
-class LogChecks(Machine):
-    """Walks over the logs of the replicas that `replicas` lists."""
-
-    def __init__(self, port: Port, replicas: Callable[[], Iterable[Replica]]) -> None:
-        super().__init__(port)
-        self._replicas = replicas
-        self._round: list[Replica] = []  # whose logs are still to be read in this round
-        self._walking: Replica | None = None
-        self._walk: LogWalk | None = None
-        self._seen: list[LogWalk] = []  # of segments that are damaged
-        self._began: float | None = None  # when this round did; None: it has not
-
-    def start(self) -> None:
-        """Set the timer of the regular walk through all logs, which first begins after FIRST_ROUND
-        seconds."""
-        self.port.set_timer(FIRST_ROUND, CheckLogs())
-
-    def on_damage_seen(self, event: DamageSeen) -> None:
-        """Read that segment now."""
-        for replica in self._replicas():
-            if replica.shard == event.shard:
-                self._seen.append(LogWalk(replica, event.segment, alone=True))
-                self.port.set_timer(0.0, CheckLogs())
-
-    def on_check_logs(self, timer: CheckLogs) -> None:
-        """Read the next piece of the logs that are checked, and set the timer for the piece after
-        it."""
-        if self._seen:
-            self._seen[0].step()
-            if self._seen[0].is_done:
-                self._seen.pop(0)
-            self.port.set_timer(0.01, timer)
-            return
-        if self._began is None:
-            self._began = self.port.now
-        if self._walk is None:
-            if not self._round:
-                self._round = list(self._replicas())
-            self._walking = self._round.pop(0) if self._round else None
-            self._walk = LogWalk(self._walking) if self._walking is not None else None
-        if self._walk is not None:
-            self._walk.step()
-            if self._walk.is_done:
-                if self._walk.again and self._walking is not None:
-                    self._round.append(self._walking)
-                self._walk = None
-        if self._walk is not None or self._round:
-            self.port.set_timer(PIECE_EVERY, timer)
-            return
-        rest = REST * (self.port.now - self._began)
-        self._began = None
-        self.port.set_timer(min(max(LEAST_REST, rest), ROUND), timer)
+    """Time to read another piece for the regular check."""
 
 
 STEPS_MOST: Final = 50
@@ -267,13 +212,13 @@ that state and ends. Longer than a restart of another node."""
 
 
 class CheckNow(Timer, frozen=True):
-    """Time to read another piece."""
+    """Time to read another piece for the check that a program has asked for."""
 
 
 class _Walk:
-    """A requested walk through one replica's log, and its findings."""
+    """A walk through one replica's log, and its findings."""
 
-    def __init__(self, replica: Replica, name: str) -> None:
+    def __init__(self, replica: Replica, name: str = "") -> None:
         self.replica = replica
         self.name = name  # of the stream; "": not known here
         self.before = replica.damage.counts()
@@ -314,12 +259,13 @@ class _Walk:
 
 
 class _Run:
-    """The check that a program has begun."""
+    """A check of some logs, one after the other."""
 
-    def __init__(self, client: int, rate: int, walks: list[_Walk]) -> None:
+    def __init__(self, walks: list[_Walk], client: int = 0, rate: int = 0) -> None:
+        """`client`: the program that has asked for it, and the bytes a second that it wants."""
+        self.walks = walks
         self.client = client
         self.rate = rate
-        self.walks = walks
         self.paid = 0  # bytes for which the rate's time has been waited
         self.next_at = float("-inf")  # when the next piece may be read
 
@@ -329,8 +275,8 @@ class _Run:
         return next((walk for walk in self.walks if not walk.is_over), None)
 
 
-class AskedChecks(Machine):
-    """Runs one check at a time, of all logs of this node or of those of one stream."""
+class LogChecks(Machine):
+    """Checks all logs regularly, and those that a program asks for, one such check at a time."""
 
     def __init__(
         self,
@@ -342,7 +288,46 @@ class AskedChecks(Machine):
         super().__init__(port)
         self._replicas = replicas
         self._entries = entries
-        self._run: _Run | None = None
+        self._seen: list[LogWalk] = []  # of segments that are damaged
+        self._round: _Run | None = None  # of the regular check
+        self._began = 0.0  # when this round did
+        self._run: _Run | None = None  # that a program has begun
+
+    # -- regularly -------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Set the timer of the regular check, which first begins after FIRST_ROUND seconds."""
+        self.port.set_timer(FIRST_ROUND, CheckLogs())
+
+    def on_damage_seen(self, event: DamageSeen) -> None:
+        """Read that segment now."""
+        for replica in self._replicas():
+            if replica.shard == event.shard:
+                self._seen.append(LogWalk(replica, event.segment, alone=True))
+                self.port.set_timer(0.0, CheckLogs())
+
+    def on_check_logs(self, timer: CheckLogs) -> None:
+        """Read the next piece of a damaged segment, or of the regular check, and set the timer for
+        the piece after it."""
+        if self._seen:
+            self._seen[0].step()
+            if self._seen[0].is_done:
+                self._seen.pop(0)
+            self.port.set_timer(0.01, timer)
+            return
+        if self._round is None:
+            self._round = _Run([_Walk(replica) for replica in self._replicas()])
+            self._began = self.port.now
+        if (walk := self._round.next) is not None:
+            self._step(walk)
+        if self._round.next is not None:
+            self.port.set_timer(PIECE_EVERY, timer)
+            return
+        self._round = None
+        rest = REST * (self.port.now - self._began)
+        self.port.set_timer(min(max(LEAST_REST, rest), ROUND), timer)
+
+    # -- for programs ----------------------------------------------------------------------------
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Return the method that carries out each type of command."""
@@ -365,7 +350,7 @@ class AskedChecks(Machine):
             self.port.reply(client, Failed(command.request, "unknown", reason))
             return
         walks.sort(key=lambda walk: (walk.name, walk.replica.shard))
-        self._run = _Run(client, command.rate, walks)
+        self._run = _Run(walks, client, command.rate)
         self._answer(client, command.request)
         self.port.set_timer(0.0, CheckNow())
 
@@ -400,8 +385,6 @@ class AskedChecks(Machine):
         if now < run.next_at:
             self.port.set_timer(run.next_at - now, timer)
             return
-        if all(replica is not walk.replica for replica in self._replicas()):
-            walk.is_over = True  # its stream was removed, or the shard is elsewhere by now
         for _ in range(STEPS_MOST):
             if walk.is_over or not self._step(walk):
                 break
@@ -410,6 +393,9 @@ class AskedChecks(Machine):
     def _step(self, walk: _Walk) -> bool:
         """Go on with one log. Returns whether there is something to do at once."""
         replica = walk.replica
+        if all(each is not replica for each in self._replicas()):
+            walk.is_over = True  # its stream was removed, or the shard is elsewhere by now
+            return False
         if not replica.ready or replica.barred or replica.repair is not None:
             self._wait(walk)
             return False

@@ -10,7 +10,7 @@ from harness.shard_world import ShardWorld
 from overlay.client import Failed
 from overlay.stream_client import BeginLogCheck, GetLogCheck, LogCheck, ShardCheck
 from streams.shard.hosting import asked_checks
-from streams.shard.hosting.asked_checks import AskedChecks, CheckNow
+from streams.shard.hosting.asked_checks import CheckNow, LogChecks
 from tests.streams.shard.test_streams_repair import files, spoil, world
 
 __all__ = ["world"]
@@ -34,7 +34,7 @@ class Checker:
 
         self.port.set_timer = set_timer
         self.port.reply = lambda client, reply: self.replies.append(reply)
-        self.machine = AskedChecks(self.port, lambda: [world.alive[self.node]], {})
+        self.machine = LogChecks(self.port, lambda: [world.alive[self.node]], {})
 
     def begin(self, client: int = 1, **more: Any) -> Any:
         self.machine.begin(client, BeginLogCheck(1, **more))

@@ -345,7 +345,7 @@ def test_logs_are_read_a_piece_at_a_time_and_damage_that_was_met_at_once(
     port = world.ports[node]
     due: list[float] = []
     port.set_timer = lambda delay, timer: due.append(delay)
-    checks = LogChecks(port, lambda: [world.alive[node]])
+    checks = LogChecks(port, lambda: [world.alive[node]], {})
     checks.start()
     assert due == [asked_checks.FIRST_ROUND]
     for pace in (0.01, 5.0):
