@@ -25,7 +25,7 @@ from streams.log import shard_log
 from streams.log.batches import EventBatch, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.shard import messages
-from streams.shard.hosting.asked_checks import LogWalk
+from streams.shard.hosting.log_checks import LogWalk
 from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import EVERYTHING, Keep
 

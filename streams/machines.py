@@ -35,7 +35,7 @@ from streams.services.read.row_facts import RowFactsServer
 from streams.services.read.shard_readings import ReadServer
 from streams.services.service import Leaderships
 from streams.services.table import TableServer
-from streams.shard.hosting.asked_checks import LogChecks
+from streams.shard.hosting.log_checks import LogChecks
 from streams.shard.hosting.shard_hosts import ShardHosts
 
 # --- the time of day without jumps, for the timestamps and the age of rows ---

@@ -10,7 +10,7 @@ shard.
 *Read in this order*:
 
 * `shard_hosts`: replicas by shard, owners' orders, and reports to them.
-* `asked_checks`: reads logs from end to end, slowly, to find damage, or when asked to.
+* `log_checks`: reads logs from end to end, slowly, to find damage, or when asked to.
 
 ::
 

@@ -11,8 +11,8 @@ from harness.shard_world import ShardWorld
 from overlay.machine import Message, Peer
 from streams.log import shard_log
 from streams.log.chunk import REPLICAS, STATE, pack, read
-from streams.shard.hosting import asked_checks
-from streams.shard.hosting.asked_checks import CheckLogs, LogChecks
+from streams.shard.hosting import log_checks
+from streams.shard.hosting.log_checks import CheckLogs, LogChecks
 from streams.shard.kept_chunks import DamageSeen
 from streams.shard.messages import ShardMissingSent
 from streams.shard.replica import Replica
@@ -347,23 +347,23 @@ def test_logs_are_read_a_piece_at_a_time_and_damage_that_was_met_at_once(
     port.set_timer = lambda delay, timer: due.append(delay)
     checks = LogChecks(port, lambda: [world.alive[node]], {})
     checks.start()
-    assert due == [asked_checks.FIRST_ROUND]
+    assert due == [log_checks.FIRST_ROUND]
     for pace in (0.01, 5.0):
         pieces, began = 0, port.now
-        while not pieces or due[-1] < asked_checks.LEAST_REST:
+        while not pieces or due[-1] < log_checks.LEAST_REST:
             took = port.now - began
             checks.on_check_logs(CheckLogs())
             world.run(pace)
             pieces += 1
-        assert set(due[-pieces:-1]) == {asked_checks.PIECE_EVERY}
+        assert set(due[-pieces:-1]) == {log_checks.PIECE_EVERY}
         assert pieces >= len(world.alive[node].log.segments)
-        assert due[-1] == max(asked_checks.LEAST_REST, asked_checks.REST * took)
-    assert due[-1] > asked_checks.LEAST_REST, "a log that is read slowly is read seldom"
+        assert due[-1] == max(log_checks.LEAST_REST, log_checks.REST * took)
+    assert due[-1] > log_checks.LEAST_REST, "a log that is read slowly is read seldom"
     names = list(files(world, node))
     flipped(world, node, names)
     checks.on_damage_seen(DamageSeen(SHARD, names[1]))
     assert due[-1] == 0.0
-    while due[-1] < asked_checks.PIECE_EVERY:
+    while due[-1] < log_checks.PIECE_EVERY:
         checks.on_check_logs(CheckLogs())
         world.run(0.01)
     assert counted(world, node, "shard_holes_found") == 1

@@ -9,8 +9,8 @@ import pytest
 from harness.shard_world import ShardWorld
 from overlay.client import Failed
 from overlay.stream_client import BeginLogCheck, GetLogCheck, LogCheck, ShardCheck
-from streams.shard.hosting import asked_checks
-from streams.shard.hosting.asked_checks import CheckNow, LogChecks
+from streams.shard.hosting import log_checks
+from streams.shard.hosting.log_checks import CheckNow, LogChecks
 from tests.streams.shard.test_streams_repair import files, spoil, world
 
 __all__ = ["world"]
@@ -96,7 +96,7 @@ def test_who_can_be_mended_by_nobody_just_now_is_told(
     began = checker.port.now
     shard = checker.run()
     assert (shard.state, shard.found, shard.mended) == ("mending", 1, 0)
-    assert checker.port.now - began >= asked_checks.PATIENCE
+    assert checker.port.now - began >= log_checks.PATIENCE
 
 
 def test_the_only_replica_keeps_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
