@@ -11,9 +11,11 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 SAMPLE: Final = 0.01
 """The share of events that is traced: as docs/reference/configuration.md says, it is lowered where
@@ -66,6 +68,30 @@ def show(found: Any, options: argparse.Namespace) -> None:
         return
     for row in found if isinstance(found, list) else [found]:
         print(", ".join(f"{key}: {value}" for key, value in row.items()))
+
+
+def say(text: str) -> None:
+    """Print progress to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """Return the value below which this share of them is."""
+    found = sorted(values)
+    return found[min(int(len(found) * share), len(found) - 1)]
+
+
+def processor_seconds(processes: Iterable[int]) -> list[float]:
+    """Return the seconds of processor time of each process so far; 0 of one that has ended."""
+    found = []
+    for number in processes:
+        try:
+            times = psutil.Process(number).cpu_times()
+        except psutil.NoSuchProcess:
+            found.append(0.0)
+        else:
+            found.append(times.user + times.system)
+    return found
 
 
 def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:

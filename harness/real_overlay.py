@@ -30,13 +30,22 @@ class Overlay:
         self.patience = patience
         self.processes: list[subprocess.Popen[bytes]] = []
         self.clients: list[ControlClient] = []
+        self.addresses: list[str] = []
 
     def start(self, *peers: str) -> ControlClient:
         """One more node; its client."""
         number = len(self.processes)
         self.processes.append(self._process(number, "127.0.0.1:0", peers))
         self.clients.append(self._client(number))
+        self.addresses.append(status(self.clients[-1]).address)
         return self.clients[-1]
+
+    def grow(self, count: int) -> ControlClient:
+        """So many nodes, ready, which the first founds; its client."""
+        for number in range(count):
+            self.start(*self.addresses[:1] if number else ())
+        wait_ready(*self.clients, patience=self.patience)
+        return self.clients[0]
 
     def kill(self, *numbers: int) -> None:
         """kill -9 of these at once."""
@@ -45,6 +54,15 @@ class Overlay:
         for number in numbers:
             self.processes[number].wait()
             self.clients[number].close()
+
+    def restart(self, *numbers: int) -> None:
+        """Start killed nodes again at once, each at its address with all others as peers, and wait
+        until they answer."""
+        for number in numbers:
+            others = [each for n, each in enumerate(self.addresses) if n != number]
+            self.start_again(number, self.addresses[number], *others)
+        for number in numbers:
+            self.client_again(number)
 
     def start_again(self, number: int, address: str, *peers: str) -> None:
         """With the same data folder, at the same address; `client_again` follows."""

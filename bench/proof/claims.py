@@ -248,7 +248,7 @@ CLAIMS: Final = (
         "idle",
         "Streams to which nobody appends for an hour cost three real nodes hardly any processor "
         "time, and no memory.",
-        "python -m bench.streams.idle --nodes --streams 500 --minutes 60",
+        "python -m bench.streams.idle --streams 500 --minutes 60 --json",
         size="streams",
         unit="streams",
         lost="grown",

@@ -26,7 +26,6 @@ themselves. Progress goes to standard error.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
@@ -37,7 +36,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from bench.command import group
+from bench.command import SEED, group, parser, show
 from bench.processes.nodes import ProxiedNodes
 from bench.streams.hostile.account import Account
 from bench.streams.hostile.disks import SmallDisk
@@ -252,28 +251,23 @@ class Endurance:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command `python -m bench.streams.endurance` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.streams.endurance",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    asked = parser(
+        __doc__,
+        seed=SEED,
+        faults=(12, "how many"),
+        rows=(0, "go on until so many are acknowledged"),
+        minutes=(0.0, "end after so many; 0: do not"),
+        every=(1.5, "seconds between faults"),
+        batch=(500, "rows of a request, at most"),
+        rate=(3_000.0, "rows a second"),
+        replicas=(3, "of each shard"),
+        shards=(1, "of the stream"),
+        mirror=(False, "another stream copies it"),
+        at_once=(2, "faults that overlap, at most"),
+        disk=(2_048, "MiB of each node's disk; 0: none is filled up"),
+        verbose=(False, "progress, also into a file"),
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--faults", type=int, default=12, help="how many (12)")
-    parser.add_argument("--rows", type=int, default=0, help="go on until so many are acknowledged")
-    parser.add_argument("--minutes", type=float, default=0.0, help="end after so many; 0: do not")
-    parser.add_argument("--every", type=float, default=1.5, help="seconds between faults (1.5)")
-    parser.add_argument("--batch", type=int, default=500, help="rows of a request, at most (500)")
-    parser.add_argument("--rate", type=float, default=3_000.0, help="rows a second (3,000)")
-    parser.add_argument("--replicas", type=int, default=3, help="of each shard (3)")
-    parser.add_argument("--shards", type=int, default=1, help="of the stream (1)")
-    parser.add_argument("--mirror", action="store_true", help="another stream copies it")
-    parser.add_argument("--at-once", type=int, default=2, help="faults that overlap, at most (2)")
-    parser.add_argument(
-        "--disk", type=int, default=2_048, help="MiB of each node's disk; 0: none is filled up"
-    )
-    parser.add_argument("--verbose", action="store_true", help="progress, also into a file")
-    options = parser.parse_args(args)
+    options = asked.parse_args(args)
     sys.setswitchinterval(SWITCH)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # disks are unmounted
     with ExitStack() as stack:
@@ -282,7 +276,7 @@ def main(args: Sequence[str] | None = None) -> int:
         report = run.run()
         if report["wrong"] or report["ended"] or report["programs that failed"]:
             report["log"] = run.injector.log
-    print(json.dumps(report, indent=2 if not options.json else None))
+    show(report, options)
     return int("log" in report)
 
 

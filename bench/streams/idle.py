@@ -1,38 +1,28 @@
-"""What an idle shard costs: memory of a replica, processor time and messages of all three.
+"""What idle streams cost three real nodes.
 
-    python -m bench.streams.idle
-    python -m bench.streams.idle --nodes --streams 500
-    python -m bench.streams.idle --nodes --streams 500 --minutes 60
+    python -m bench.streams.idle --streams 500
+    python -m bench.streams.idle --streams 500 --minutes 60
 
-Many shards of three replicas each in virtual time, each with a leader and one row, to which nobody
-appends any more. Memory is what the code below streams/ holds (tracemalloc); processor time is that
-of running them, simulated disks and links among it, so it says too much. Prints a JSON list with
-one object.
-
-With `--nodes`: processor seconds a minute of three real nodes on this machine with streams of one
-shard and three replicas each, to which nobody appends. A minute is measured before they are
-founded, and `--minutes` after, when they have had leaders for a while; with the private memory of
-each node after the first of these minutes and after the last. `grown` are the nodes that hold more
-than `GROWTH` of what they held more in the end.
+Streams of one shard and three replicas each, to which nobody appends. Processor seconds are
+measured for a minute before they are founded, and for `--minutes` after, when they have had leaders
+for a while; and the private memory of each node after the first of these minutes and after the
+last. `grown` are the nodes that hold more than `GROWTH` of what they held more in the end.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from bench.command import parser, processor_seconds, say, show
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed
-from harness.real_overlay import Overlay, status, wait_ready
-from harness.shard_world import ShardWorld
+from harness.real_overlay import Overlay
 from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
 
@@ -49,8 +39,7 @@ written from may grow by in an hour."""
 
 def spent(overlay: Overlay) -> list[float]:
     """Processor seconds of each node so far."""
-    times = [psutil.Process(process.pid).cpu_times() for process in overlay.processes]
-    return [each.user + each.system for each in times]
+    return processor_seconds(process.pid for process in overlay.processes)
 
 
 def held(overlay: Overlay) -> list[float]:
@@ -69,7 +58,7 @@ def measured(overlay: Overlay, minutes: float = 1.0) -> tuple[list[float], list[
         time.sleep(min(SECONDS, left))
         memory.append(held(overlay))
         if len(memory) % 10 == 1:
-            print(f"minute {len(memory)}: {memory[-1]} MB", file=sys.stderr, flush=True)
+            say(f"minute {len(memory)}: {memory[-1]} MB")
     took = (time.monotonic() - began) / 60
     used = [(now - then) / took for now, then in zip(spent(overlay), before, strict=True)]
     return used, memory
@@ -90,7 +79,7 @@ def found(client: ControlClient, streams: int) -> None:
                     raise
             time.sleep(1.0)
         if number % 100 == 99:
-            print(f"{number + 1} streams", file=sys.stderr)
+            say(f"{number + 1} streams")
     until = time.monotonic() + FOUNDED
     for number in range(streams):
         while True:
@@ -106,10 +95,7 @@ def of_nodes(streams: int, minutes: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         overlay = Overlay(Path(folder))
         try:
-            first = overlay.start()
-            for _ in range(2):
-                overlay.start(status(first).address)
-            wait_ready(*overlay.clients)
+            first = overlay.grow(3)
             without, _ = measured(overlay)
             found(first, streams)
             used, memory = measured(overlay, minutes)
@@ -131,52 +117,11 @@ def of_nodes(streams: int, minutes: float) -> dict[str, Any]:
     }
 
 
-def of_shards(shards: int) -> dict[str, float]:
-    """What shards cost their replicas."""
-    tracemalloc.start()
-    worlds = [ShardWorld(seed) for seed in range(shards)]
-    for world in worlds:
-        world.run(0.1)
-        world.elect(world.peers[0].id)
-        world.run(0.5)
-        world.append()
-        world.run(4.0)
-    traces = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/streams/*")])
-    memory = sum(each.size for each in traces.statistics("filename"))
-    tracemalloc.stop()
-    sent = [0]
-    for world in worlds:
-
-        def send(a: object, b: object, message: object, original: object = world.send) -> None:
-            sent[0] += 1
-            original(a, b, message)  # type: ignore[operator]
-
-        world.send = send  # type: ignore[method-assign,assignment]
-    began = time.process_time()
-    for world in worlds:
-        world.run(SECONDS)
-    spent = time.process_time() - began
-    return {
-        "shards": shards,
-        "bytes_per_replica": round(memory / shards / 3),
-        "messages_per_second": round(sent[0] / shards / SECONDS, 2),
-        "cpu_ms_per_second": round(spent / shards / SECONDS * 1e3, 3),
-    }
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--shards", type=int, default=200)
-    parser.add_argument("--nodes", action="store_true", help="of three real nodes")
-    parser.add_argument("--streams", type=int, default=500, help="of these nodes")
-    parser.add_argument("--minutes", type=float, default=1.0, help="that they are idle (1)")
-    arguments = parser.parse_args()
-    row: dict[str, Any] = (
-        of_nodes(arguments.streams, arguments.minutes)
-        if arguments.nodes
-        else of_shards(arguments.shards)
-    )
-    print(json.dumps([row]))
+    """Run the command `python -m bench.streams.idle`."""
+    asked = parser(__doc__, streams=(500, "of these nodes"), minutes=(1.0, "that they are idle"))
+    options = asked.parse_args()
+    show([of_nodes(options.streams, options.minutes)], options)
     return 0
 
 

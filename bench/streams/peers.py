@@ -21,15 +21,13 @@ of the machine meets all of them; in each turn one starts again, and all three w
 process, the program's last (of the first turn). `durable` says when a row
 counts as on disk: *majority*: a majority of the servers has synced it before the acknowledgement;
 *first*: the server that was asked has, and the others follow; *lazy*: a majority has it, and each
-syncs when it likes. Progress goes to standard error.
+syncs when it likes.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import importlib.util
-import json
+import os
 import shutil
 import statistics
 import sys
@@ -40,8 +38,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import psutil
-
+from bench.command import parser, processor_seconds, quantile, say, show
 from bench.streams.contestants.canopy_stream import CanopyStream
 from bench.streams.contestants.contestant import Contestant
 from bench.streams.contestants.etcd import Etcd
@@ -89,38 +86,20 @@ def absent(kind: Kind) -> str:
     return "" if is_there and all(map(importlib.util.find_spec, kind.modules)) else kind.how
 
 
-def processor_times(contestant: Contestant) -> dict[int, float]:
-    """Seconds of each of its servers, and of this program at last, so far, by process."""
-    found = {}
-    for one in (*contestant.processes(), psutil.Process()):
-        with contextlib.suppress(psutil.NoSuchProcess):  # Redis forks to rewrite its file
-            times = one.cpu_times()
-            found[one.pid] = times.user + times.system
-    return found
-
-
-def processor_seconds(contestant: Contestant) -> float:
-    """Of its servers and of this program so far."""
-    return sum(processor_times(contestant).values())
-
-
 def measure(name: str, contestant: Contestant, seconds: float) -> list[dict[str, Any]]:
     """One turn of one contestant: all workloads."""
     found: list[dict[str, Any]] = []
     for workload, batch, ahead in (("batch", BATCH, 8), ("single", 1, 64)):
-        before, began = processor_times(contestant), time.monotonic()
+        processes = [*(each.pid for each in contestant.processes()), os.getpid()]
+        before, began = processor_seconds(processes), time.monotonic()
         done = contestant.append(batch, ahead, seconds)
-        took, after = time.monotonic() - began, processor_times(contestant)
-        each = [after[number] - before.get(number, 0.0) for number in after]
-        row = {"rows_per_second": round(done / took), "cpu_s": round(sum(each) / done * 1e6, 1)}
-        parts = [round(spent / done * 1e6, 1) for spent in each]
-        found.append({"workload": workload, **row, "each_cpu_s": parts})
-    took_each = sorted(contestant.pace(PACE, seconds))
-    latencies = {
-        "p50_ms": round(statistics.median(took_each) * 1e3, 2),
-        "p99_ms": round(took_each[int(len(took_each) * 0.99)] * 1e3, 2),
-    }
-    found.append({"workload": "paced", **latencies})
+        took, after = time.monotonic() - began, processor_seconds(processes)
+        each = [(b - a) / done * 1e6 for a, b in zip(before, after, strict=True)]
+        row = {"rows_per_second": round(done / took), "cpu_s": round(sum(each), 1)}
+        found.append({"workload": workload, **row, "each_cpu_s": [round(cost, 1) for cost in each]})
+    took_each = contestant.pace(PACE, seconds)
+    times = {f"p{p}_ms": round(quantile(took_each, p / 100) * 1e3, 2) for p in (50, 99)}
+    found.append({"workload": "paced", **times})
     about = {"durable": contestant.durable, "replicas": contestant.replicas}
     return [{"contestant": name, **about, **row} for row in found]
 
@@ -150,34 +129,22 @@ def _median(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command `python -m bench.streams.peers` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.streams.peers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each workload (8)")
-    parser.add_argument("--turns", type=int, default=3, help="of each contestant (3)")
-    parser.add_argument("--only", nargs="+", help="contestants whose name has one of these words")
-    options = parser.parse_args(args)
+    asked = parser(__doc__, seconds=(8.0, "of each workload"), turns=(3, "of each contestant"))
+    asked.add_argument("--only", nargs="+", help="contestants whose name has one of these words")
+    options = asked.parse_args(args)
     wanted = [n for n in CONTESTANTS if any(word in n for word in options.only or [""])]
     if not wanted:
-        parser.error(f"no contestant has such a name; there are: {'; '.join(CONTESTANTS)}")
+        asked.error(f"no contestant has such a name; there are: {'; '.join(CONTESTANTS)}")
     found: list[dict[str, Any]] = []
     for name in list(wanted):
         if how := absent(CONTESTANTS[name]):
-            print(f"{name} is not installed: {how}", file=sys.stderr)
+            say(f"{name} is not installed: {how}")
             wanted.remove(name)
     for turn in range(options.turns):
         for name in wanted:
-            print(f"turn {turn + 1} of {options.turns}: {name}", file=sys.stderr)
+            say(f"turn {turn + 1} of {options.turns}: {name}")
             found += run(name, options.seconds)
-    result = summary(found)
-    if options.json:
-        print(json.dumps(result, indent=2))
-    else:
-        for row in result:
-            print(", ".join(f"{key}: {value}" for key, value in row.items()))
+    show(summary(found), options)
     return 0
 
 

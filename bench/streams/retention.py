@@ -28,7 +28,6 @@ grow. `wrong` must be empty, and no node may end by itself; else the exit code i
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -44,11 +43,12 @@ from typing import Any, Final
 
 import psutil
 
+from bench.command import SEED, parser, say, show
 from bench.streams.hostile.account import contents, proofs
 from bench.streams.hostile.programs import PATIENCE, Program, wait, wait_on
 from canopy.client.client import Client, connect
 from canopy.client.errors import CommandFailed
-from harness.real_overlay import Overlay, status, wait_ready
+from harness.real_overlay import Overlay, wait_ready
 from overlay.client import GetStreams, Streams
 from overlay.info import AppendReceipt, ReplicaInfo, StreamInfo
 from overlay.stream_client import AddStream
@@ -211,12 +211,7 @@ class Retention:
         self.wrong: Counter[str] = Counter()
         self.overlay = Overlay(folder, "trace: {enabled: false}", SETTLED)
         stack.callback(self.overlay.stop)
-        first = self.overlay.start()
-        address = status(first).address
-        for _ in range(NODES - 1):
-            self.overlay.start(address)
-        wait_ready(*self.overlay.clients, patience=SETTLED)
-        self.addresses = [status(client).address for client in self.overlay.clients]
+        first = self.overlay.grow(NODES)
         time.sleep(3.0)  # until everybody is in everybody's view
         self.ids: dict[str, str] = {}
         for name, kept in KINDS.items():
@@ -321,9 +316,8 @@ class Retention:
         self._start(number)
 
     def _start(self, number: int) -> None:
-        others = [address for n, address in enumerate(self.addresses) if n != number]
-        self.overlay.start_again(number, self.addresses[number], *others)
-        wait_ready(self.overlay.client_again(number), patience=SETTLED)
+        self.overlay.restart(number)
+        wait_ready(self.overlay.clients[number], patience=SETTLED)
 
     # -- the account -----------------------------------------------------------------------------
 
@@ -481,27 +475,19 @@ class Retention:
                         self.wrong[f"{name}: a receipt {found.receipt} by files"] += 1
 
 
-def say(text: str) -> None:
-    """Print progress to standard error."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command `python -m bench.streams.retention` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.streams.retention",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    asked = parser(
+        __doc__,
+        seed=SEED,
+        rows=(1_000_000, "of all streams"),
+        kills=(4, "of nodes, one at a time"),
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of all streams (1,000,000)")
-    parser.add_argument("--kills", type=int, default=4, help="of nodes, one at a time (4)")
-    options = parser.parse_args(args)
+    options = asked.parse_args(args)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-")))
         report = Retention(options, folder, stack).run()
-    print(json.dumps(report, indent=2 if not options.json else None))
+    show(report, options)
     return int(bool(report["wrong"] or report["ended"]))
 
 

@@ -18,16 +18,12 @@ places.
 * `trigger`: 10,000 rows a second are appended while a query with a trigger of 0.5 s runs; the
   median and the longest trigger, without the first five.
 * `write`: a streaming query from that stream into another one.
-
-Prints a JSON list with an object for each workload.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -41,10 +37,11 @@ import psutil
 
 import canopy
 import canopy.spark
-from canopy.client.errors import ControlError
+from bench.command import parser, processor_seconds, say, show
 from canopy.spark.history import export_history
 from canopy.spark.node import NodeRows
 from canopy.traces.analysis import spark_session
+from harness.real_overlay import Overlay
 from overlay.client import Streams
 from overlay.stream_client import AddStream
 
@@ -71,51 +68,17 @@ def events(first: int, count: int) -> Iterator[dict[str, Any]]:
         }
 
 
-class Node:
-    """A node process in a folder, with the streams `in` and `out`."""
-
-    def __init__(self, folder: Path, shards: int) -> None:
-        self.data = folder / "node"
-        command = [sys.executable, "node.py", "--listen", "127.0.0.1:0", "--data", str(self.data)]
-        config = folder / "config.yaml"
-        config.write_text("trace: {enabled: false}\n")
-        log = (folder / "log").open("wb")
-        self.process = subprocess.Popen([*command, "--config", str(config)], stderr=log)
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                with canopy.connect(self.data) as client:
-                    for name in ("in", "live", "out"):
-                        by = "id" if shards > 1 else ""
-                        command_ = AddStream(0, name, shards, by, 1)
-                        client.ask(command_, Streams, PATIENCE)
-                    return
-            except ControlError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.1)
-
-    def append(self, stream: str, first: int, count: int) -> None:
-        """Append events and wait for them."""
-        with canopy.connect(self.data) as client:
-            client.append(stream, events(first, count), timeout=PATIENCE)
-
-    def stop(self) -> None:
-        """End the process."""
-        self.process.terminate()
-        self.process.wait()
-
-
 class Run:
     """Spark's session and what it is measured with."""
 
-    def __init__(self, spark: Any, node: Node, folder: Path) -> None:
-        self.spark, self.node, self.folder = spark, node, folder
+    def __init__(self, spark: Any, node: Overlay, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.node, self.process = str(node.folder / "0"), node.processes[0].pid
         self._queries = 0
 
     def rows(self, stream: str, **options: str) -> Any:
         """A streaming DataFrame from the first row on."""
-        given = {"stream": stream, "node": str(self.node.data), "startingOffsets": "first"}
+        given = {"stream": stream, "node": self.node, "startingOffsets": "first"}
         reader = self.spark.readStream.format("canopy").options(**{**given, **options})
         return reader.schema(SCHEMA).load()
 
@@ -156,12 +119,13 @@ class Run:
 
     def seconds(self) -> dict[str, float]:
         """Processor seconds of the node, of Spark's JVM and of its Python workers."""
+        used = {"node": 0.0, "jvm": 0.0, "workers": 0.0}
         mine = psutil.Process().children(recursive=True)
-        node = psutil.Process(self.node.process.pid)
-        used = {"node": _used(node), "jvm": 0.0, "workers": 0.0}
-        for process in mine:
-            if process.pid != node.pid:
-                used["jvm" if _is_java(process) else "workers"] += _used(process)
+        for process, seconds in zip(mine, processor_seconds(p.pid for p in mine), strict=True):
+            if process.pid == self.process:
+                used["node"] += seconds
+            else:
+                used["jvm" if _is_java(process) else "workers"] += seconds
         return used
 
 
@@ -173,12 +137,8 @@ def _scanned(progress: Any) -> int:
 
 def offsets(offset: Any) -> int:
     """All offsets of a query's offset."""
-    if not offset:
-        return 0
     found = json.loads(offset) if isinstance(offset, str) else offset
-    if not found:
-        return 0
-    return sum(found["shards"].values())
+    return sum(found["shards"].values()) if found else 0
 
 
 def _is_java(process: psutil.Process) -> bool:
@@ -186,14 +146,6 @@ def _is_java(process: psutil.Process) -> bool:
         return "java" in process.name()
     except psutil.Error:
         return False
-
-
-def _used(process: psutil.Process) -> float:
-    try:
-        times = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(times.user + times.system)
 
 
 def with_rows(query: Any) -> list[Any]:
@@ -207,7 +159,7 @@ def live(run: Run, seconds: float) -> dict[str, Any]:
     appended: list[tuple[int, float]] = []
 
     def append() -> None:
-        with canopy.connect(run.node.data) as client:
+        with canopy.connect(run.node) as client:
             sent, due = 0, time.monotonic()
             while not ended.is_set():
                 client.append("live", list(events(sent, 1_000)), timeout=PATIENCE)
@@ -242,13 +194,11 @@ def live(run: Run, seconds: float) -> dict[str, Any]:
 def history(run: Run, rows: int) -> dict[str, Any]:
     """Parquet files with the stream behind them, and without."""
     folder = run.folder / "history"
-    export_history(NodeRows(str(run.node.data), "in", PATIENCE), folder)
+    export_history(NodeRows(run.node, "in", PATIENCE), folder)
     columns = run.spark.read.parquet(str(folder)).schema
     took: dict[str, list[float]] = {"with_stream": [], "files_alone": []}
     for _ in range(5):
-        both = canopy.spark.read_with_history(
-            run.spark, folder, stream="in", node=str(run.node.data)
-        )
+        both = canopy.spark.read_with_history(run.spark, folder, stream="in", node=run.node)
         alone = run.spark.read.schema(columns).parquet(str(folder))
         for name, frame in (("with_stream", both), ("files_alone", alone)):
             began = time.monotonic()
@@ -266,36 +216,13 @@ def history(run: Run, rows: int) -> dict[str, Any]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--shards", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of the workload trigger")
-    parser.add_argument("--only", default="", help="the beginning of one workload's name")
-    arguments = parser.parse_args()
-    found: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        node = Node(folder, arguments.shards)
-        try:
-            node.append("in", 0, arguments.rows)
-            with spark_session(input_bytes=1 << 40, wishes={"spark.master": "local[2]"}) as spark:
-                canopy.spark.register(spark)
-                run = Run(spark, node, folder)
-                found = workloads(run, arguments)
-        finally:
-            node.stop()
-    print(json.dumps(found))
-    return 0
-
-
-def workloads(run: Run, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def workloads(run: Run, options: argparse.Namespace) -> list[dict[str, Any]]:
     """All that are wanted, one after the other."""
-    rows, found = arguments.rows, []
+    rows, found = options.rows, []
 
     def wanted(name: str) -> bool:
-        print(name, f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
-        return name.startswith(arguments.only)
+        say(name)
+        return name.startswith(options.only)
 
     if wanted("tail"):
         found.append(run.through("tail", run.rows("in"), rows))
@@ -305,7 +232,7 @@ def workloads(run: Run, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     if wanted("files"):
         began, before = time.monotonic(), run.seconds()
         files = run.spark.read.format("canopy").option("stream", "in").schema(SCHEMA)
-        files.load(str(run.node.data)).write.format("noop").mode("append").save()
+        files.load(run.node).write.format("noop").mode("append").save()
         seconds = time.monotonic() - began
         used = {
             f"us_{each}": round(1e6 * (n - before[each]) / rows, 2)
@@ -316,13 +243,40 @@ def workloads(run: Run, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     if wanted("history"):
         found.append(history(run, rows))
     if wanted("trigger"):
-        found.append(live(run, arguments.seconds))
+        found.append(live(run, options.seconds))
     if wanted("write"):
-        target = {"stream": "out", "node": str(run.node.data)}
+        target = {"stream": "out", "node": run.node}
         found.append(run.through("write", run.rows("in"), rows, "canopy", **target))
-    for each in found:
-        each["load"] = round(os.getloadavg()[0], 1)
     return found
+
+
+def main() -> int:
+    """Run the command `python -m bench.streams.spark`."""
+    asked = parser(
+        __doc__,
+        rows=(1_000_000, "of the stream that is read"),
+        shards=(1, "of each stream"),
+        seconds=(20.0, "of the workload trigger"),
+        only=("", "the beginning of one workload's name"),
+    )
+    options = asked.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        node = Overlay(folder, "trace: {enabled: false}", PATIENCE)
+        try:
+            client = node.grow(1)
+            for stream in ("in", "live", "out"):
+                by = "id" if options.shards > 1 else ""
+                client.ask(AddStream(0, stream, options.shards, by, 1), Streams, PATIENCE)
+            with canopy.connect(folder / "0") as program:
+                program.append("in", events(0, options.rows), timeout=PATIENCE)
+            with spark_session(input_bytes=1 << 40, wishes={"spark.master": "local[2]"}) as spark:
+                canopy.spark.register(spark)
+                found = workloads(Run(spark, node, folder), options)
+        finally:
+            node.stop()
+    show(found, options)
+    return 0
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ class CanopyPrograms(AskingProgram):
         super().__init__(stack)
         self.servers = CanopyStream(folder, stack)
         self.processes = self.servers.processes
-        self.rows = list(self.servers.rows[:1])
+        self.rows = list(self.servers.rows)
         self.reconnect()
 
     def reconnect(self) -> None:
@@ -139,5 +139,6 @@ class CanopyPrograms(AskingProgram):
 
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Append the rows as one batch."""
-        appending = self.client.append("bench", self.rows * count, atomic=True, timeout=PATIENCE)
+        rows = [self.rows[n % len(self.rows)] for n in range(place, place + count)]
+        appending = self.client.append("bench", rows, atomic=True, timeout=PATIENCE)
         return [asyncio.ensure_future(appending)]

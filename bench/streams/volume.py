@@ -1,8 +1,9 @@
-"""What much data costs a stream of three real nodes: starting again, catching up, memory, disk.
+"""What much data and lost nodes cost a stream of three real nodes.
 
     python -m bench.streams.volume                       # 10 GB on three disks: 35 GB are needed
     python -m bench.streams.volume --gigabytes 1 --only log
     python -m bench.streams.volume --gigabytes 2 --only log --folder /dev/shm
+    python -m bench.streams.volume --only failover --trials 100
 
 * `log`: a follower is killed, and rows of 1 KiB are appended in batches until the log has so many
   gigabytes. Then it is started again: how fast it catches up, and how long single rows take
@@ -10,37 +11,37 @@
   its disk; then all three are. All nodes share one disk; in memory (/dev/shm) none waits for
   another's. Times of starting are from the process's begin, of which the
   interpreter takes some (`a node without a stream`).
-* `check`: how long single rows take, 1,000 a second, while the leader and a follower read all of
-  their logs as `canopy stream check` has it, beside no check, in turns of 5 s.
 * `memory`: what private memory of a node grows by for each shard: founded, with a leader and
   nothing to do; and after 16 MiB of rows for each.
 * `disk`: bytes of a replica's files for each byte of rows, with rows of about 190 bytes.
 * `transactions`: prepared and committed, one row each, 64 under way.
+* `failover`: a program at a fourth node appends one row after the other; the leader is killed
+  (SIGKILL), and started again when appending goes on. The longest time between two acknowledgements
+  around each of `--trials` kills.
 
-Prints a JSON list: what was measured, how much it was, and what was wanted. Progress goes to
-standard error.
+Prints a list: what was measured, how much it was, and what was wanted.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from argparse import Namespace
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
+from bench.command import parser, quantile, say, show
 from bench.streams.contestants.canopy_stream import CanopyProgram
 from bench.streams.contestants.contestant import rows
-from bench.streams.volume.checking import WINDOW, WINDOWS, Checks
 from canopy.client.blocking import ControlClient
 from harness.real_overlay import Overlay, status, wait_ready
 from overlay.client import AppendEvents, Command, Draft, EventsAppended, GetStreams, Streams
@@ -56,11 +57,8 @@ LARGE: Final = 1_000
 
 SHARDS: Final = 16
 AHEAD: Final = 64
-
-
-def say(text: str) -> None:
-    """Print progress to standard error."""
-    print(text, file=sys.stderr, flush=True)
+BETWEEN: Final = 2.0
+"""Seconds of appending before each kill of a leader."""
 
 
 def large_rows(count: int) -> list[Draft]:
@@ -69,27 +67,23 @@ def large_rows(count: int) -> list[Draft]:
 
 
 class Nodes:
-    """Three nodes, and a program at the first."""
+    """Some nodes, and a program at the first."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, count: int = 3) -> None:
         self.overlay = Overlay(folder, "trace: {enabled: false}")
         stack.callback(self.overlay.stop)
-        first = self.overlay.start()
-        self.addresses = [status(first).address]
-        for _ in range(2):
-            self.overlay.start(self.addresses[0])
-        wait_ready(*self.overlay.clients)
-        self.addresses = [status(client).address for client in self.overlay.clients]
+        first = self.overlay.grow(count)
         self.ids = [status(client).node for client in self.overlay.clients]
         time.sleep(3.0)  # until everybody is in everybody's view
         self.program = CanopyProgram(first, rows(4_096))
 
-    def add(self, name: str, **options: Any) -> None:
-        """A stream on all three, each of its shards with a leader."""
+    def add(self, name: str, **options: Any) -> list[int]:
+        """A stream of three replicas, each of its shards with a leader: the nodes of the first."""
         self.ask(AddStream(0, name, **options), Streams)
         self.until(lambda: all(s.leader for s in self.streams(name).shards), "there are leaders")
-        replicas = [r.node for r in self.streams(name).shards[0].replicas]
-        assert set(replicas) == set(self.ids), "a replica is on each of the three"
+        replicas = [self.ids.index(r.node) for r in self.streams(name).shards[0].replicas]
+        assert len(replicas) == 3
+        return replicas
 
     def streams(self, name: str) -> Any:
         """What there is of a stream."""
@@ -106,10 +100,9 @@ class Nodes:
             assert time.monotonic() < end, f"not within {PATIENCE:.0f} s: {what}"
             time.sleep(0.05)
 
-    def follower(self) -> int:
-        """The number of a node that follows, other than the program's."""
-        leader = self.streams(STREAM).shards[0].leader
-        return next(n for n in (1, 2) if self.ids[n] != leader)
+    def leader(self) -> int:
+        """The number of the node that leads."""
+        return self.ids.index(self.streams(STREAM).shards[0].leader)
 
     def replica(self, number: int) -> ReplicaInfo | None:
         """What a node says of its replica."""
@@ -119,9 +112,7 @@ class Nodes:
     def start_again(self, number: int) -> float:
         """Start a killed node, and wait until its replica follows or leads: the seconds."""
         began = time.monotonic()
-        others = [address for n, address in enumerate(self.addresses) if n != number]
-        self.overlay.start_again(number, self.addresses[number], *others)
-        self.overlay.client_again(number)
+        self.overlay.restart(number)
 
         def serves() -> bool:
             found = self.replica(number)
@@ -131,18 +122,13 @@ class Nodes:
         return time.monotonic() - began
 
 
-def p99(times: Sequence[float]) -> float:
-    """The time within which 99 of 100 are."""
-    return sorted(times)[int(len(times) * 0.99)]
-
-
 def row(what: str, value: float, wanted: str = "", digits: int = 1) -> dict[str, Any]:
     """Print one figure with its goal, and return it as a row."""
     say(f"  {what}: {value:,.{digits}f} ({wanted or 'for comparison'})")
     return {"what": what, "value": round(value, digits), "wanted": wanted}
 
 
-def log(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
+def log(nodes: Nodes, options: Namespace) -> list[dict[str, Any]]:
     """Catching up, and starting again."""
     began = time.monotonic()
     nodes.overlay.start()  # a node without a stream, and without the others
@@ -152,12 +138,13 @@ def log(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
     program = nodes.program
     program.append(1, 1, 1.0)
     program.pace(PACE, 5.0)  # nodes that have just been started are slower
-    before = p99(program.pace(PACE, 8.0))
-    absent = nodes.follower()
+    before = quantile(program.pace(PACE, 8.0), 0.99)
+    leader = nodes.leader()
+    absent = next(n for n in (1, 2) if n != leader)
     nodes.overlay.kill(absent)
-    say(f"appending {gigabytes:g} GB")
+    say(f"appending {options.gigabytes:g} GB")
     program.rows, small = large_rows(1_024), program.rows
-    while (size := _size(nodes, 0)) < gigabytes * 1e9:
+    while (size := _size(nodes, 0)) < options.gigabytes * 1e9:
         program.append(200, 4, 5.0)
         say(f"  {size / 1e9:.1f} GB")
     program.rows = small
@@ -181,7 +168,11 @@ def log(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
     found = [
         row("megabytes a second of a follower that catches up", (size - first) / 1e6 / took, "100"),
         row("99 % of single rows within, ms, before", before * 1e3),
-        row("99 % of single rows within, ms, meanwhile", p99(during) * 1e3, "1.5 times before"),
+        row(
+            "99 % of single rows within, ms, meanwhile",
+            quantile(during, 0.99) * 1e3,
+            "1.5 times before",
+        ),
     ]
     nodes.overlay.kill(absent)
     again = nodes.start_again(absent)
@@ -189,11 +180,8 @@ def log(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
     found.append(row("seconds until a killed follower follows again", again, "2", 2))
     nodes.overlay.kill(0, 1, 2)
     began = time.monotonic()
-    for number in range(3):
-        others = [address for n, address in enumerate(nodes.addresses) if n != number]
-        nodes.overlay.start_again(number, nodes.addresses[number], *others)
-    client = nodes.overlay.client_again(0)
-    _append_once(client)
+    nodes.overlay.restart(0, 1, 2)
+    _append_once(nodes.overlay.clients[0])
     found.append(row("seconds until all three, killed, append", time.monotonic() - began, "", 2))
     return [{"gigabytes": round(size / 1e9, 1), **one} for one in found]
 
@@ -213,45 +201,9 @@ def _append_once(client: ControlClient) -> None:
     raise AssertionError("nothing could be appended")
 
 
-def check(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
-    """Single rows beside checks."""
-    nodes.add(STREAM)
-    program = nodes.program
-    program.rows, small = large_rows(1_024), program.rows
-    while (size := _size(nodes, 0)) < gigabytes * 1e9:
-        program.append(200, 4, 2.0)
-        say(f"  {size / 1e9:.1f} GB")
-    program.rows = small
-    program.pace(PACE, 5.0)
-    without: list[float] = []
-    during: list[float] = []
-    leader = nodes.ids.index(nodes.streams(STREAM).shards[0].leader)
-    read, took = 0, 0.0
-    for _ in range(WINDOWS):
-        without += program.pace(PACE, WINDOW)
-        with ExitStack() as stack:
-            both = [
-                stack.enter_context(Checks(ControlClient.connect(nodes.overlay.folder / str(n))))
-                for n in (leader, nodes.follower())
-            ]
-            began = time.monotonic()
-            during += program.pace(PACE, WINDOW)
-            took += time.monotonic() - began
-        read += sum(each.bytes for each in both)
-        assert not any(each.faults for each in both), "no log is damaged"
-    found = [
-        row("megabytes a second of each of two nodes that check their logs", read / took / 2e6),
-        row("50 % of single rows within, ms, without a check", statistics.median(without) * 1e3),
-        row("50 % of single rows within, ms, meanwhile", statistics.median(during) * 1e3),
-        row("99 % of single rows within, ms, without a check", p99(without) * 1e3),
-        row("99 % of single rows within, ms, meanwhile", p99(during) * 1e3, "1.5 times without"),
-    ]
-    return [{"gigabytes": round(size / 1e9, 1), **one} for one in found]
-
-
-def memory(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
+def memory(nodes: Nodes, options: Namespace) -> list[dict[str, Any]]:
     """What shards cost a node."""
-    del gigabytes
+    del options
     processes = [psutil.Process(process.pid) for process in nodes.overlay.processes[:3]]
 
     def private() -> float:
@@ -277,9 +229,9 @@ def memory(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
     ]
 
 
-def disk(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
+def disk(nodes: Nodes, options: Namespace) -> list[dict[str, Any]]:
     """Bytes of files for bytes of rows."""
-    del gigabytes
+    del options
     found = []
     for name, batch, ahead in (("batches of 256", 256, 8), ("single rows", 1, 64)):
         if any(stream.name == STREAM for stream in nodes.ask(GetStreams(0), Streams).streams):
@@ -296,9 +248,9 @@ def disk(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
     return found
 
 
-def transactions(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
+def transactions(nodes: Nodes, options: Namespace) -> list[dict[str, Any]]:
     """Prepared and committed, many under way."""
-    del gigabytes
+    del options
     nodes.add(STREAM)
     client, drafts = nodes.program.client, nodes.program.rows
     prepared: deque[tuple[int, str]] = deque()
@@ -334,35 +286,78 @@ def transactions(nodes: Nodes, gigabytes: float) -> list[dict[str, Any]]:
     return [row("transactions a second", done / (time.monotonic() - began), "", 0)]
 
 
+class Appending(threading.Thread):
+    """Appends one row after the other, and notes when each was acknowledged."""
+
+    def __init__(self, client: ControlClient) -> None:
+        super().__init__(daemon=True)
+        self.client = client
+        self.times: list[float] = []
+        self.ends = threading.Event()
+
+    def run(self) -> None:
+        """Append until it is to end."""
+        while not self.ends.is_set():
+            row = (Draft({"n": len(self.times)}),)
+            self.client.ask(AppendEvents(0, STREAM, row), EventsAppended, PATIENCE)
+            self.times.append(time.monotonic())
+
+
+def failover(nodes: Nodes, options: Namespace) -> list[dict[str, Any]]:
+    """How long appending pauses when the leader is killed."""
+    (outside,) = {*range(4)}.difference(nodes.add(STREAM))
+    nodes.program = CanopyProgram(nodes.overlay.clients[outside], ())
+    program = Appending(ControlClient.connect(nodes.overlay.folder / str(outside)))
+    program.start()
+    found: list[float] = []
+    for trial in range(options.trials):
+        time.sleep(BETWEEN)
+        nodes.until(lambda: bool(nodes.streams(STREAM).shards[0].leader), "there is a leader")
+        lost, before, killed = nodes.leader(), len(program.times), time.monotonic()
+        nodes.overlay.kill(lost)
+        # What was under way may still be acknowledged.
+        nodes.until(lambda: program.times[-1] > killed + 0.5, "somebody leads")  # noqa: B023
+        time.sleep(1.0)
+        found.append(max(b - a for a, b in pairwise(program.times[before - 1 :])))
+        say(f"trial {trial + 1}: {found[-1]:.2f} s")
+        nodes.overlay.restart(lost)
+        wait_ready(nodes.overlay.clients[lost])
+    program.ends.set()
+    program.join(PATIENCE)
+    program.client.close()
+    what = f"seconds without an acknowledgement in {len(found)} losses of a leader"
+    return [
+        row(f"{what}, median", statistics.median(found), "1.5", 2),
+        row(f"{what}, 90 % within", quantile(found, 0.9), "", 2),
+        row(f"{what}, worst", max(found), "3 in 99 of 100", 2),
+    ]
+
+
 PARTS: Final = {
     "log": log,
-    "check": check,
     "memory": memory,
     "disk": disk,
     "transactions": transactions,
+    "failover": failover,
 }
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command `python -m bench.streams.volume` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.streams.volume",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--gigabytes", type=float, default=10.0, help="of the log (10)")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts")
-    parser.add_argument("--folder", help="where the nodes' disks are (the system's, for files)")
-    options = parser.parse_args(args)
+    asked = parser(__doc__, gigabytes=(10.0, "of the log"), trials=(20, "kills of a leader"))
+    asked.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts")
+    asked.add_argument("--folder", help="where the nodes' disks are (the system's, for files)")
+    options = asked.parse_args(args)
     found = []
     for name in options.only:
         say(name)
         with ExitStack() as stack:
             made = tempfile.TemporaryDirectory(prefix="canopy-bench-", dir=options.folder)
-            nodes = Nodes(Path(stack.enter_context(made)), stack)
+            folder = Path(stack.enter_context(made))
+            nodes = Nodes(folder, stack, 4 if name == "failover" else 3)
             about = {"part": name, "where": options.folder or "one disk"}
-            found += [{**about, **one} for one in PARTS[name](nodes, options.gigabytes)]
-    print(json.dumps(found, indent=2))
+            found += [{**about, **one} for one in PARTS[name](nodes, options)]
+    show(found, options)
     return 0
 
 
