@@ -161,7 +161,7 @@ class StreamWorld:
                 raise WrongError(f"{peer.id} has other bytes than the leader")
         found = self.world.ask(leader, GetStreams(self.world.clients.request(), "s"))
         if not isinstance(found, Streams):
-            raise WrongError(f"the stream is not found any more: {found}")
+            raise WrongError(f"the stream is no longer found: {found}")
 
     def bytes_of(self, node: str, shard: str = "") -> bytes:
         """The segments of a shard on a node's disk; "": of the world's own."""

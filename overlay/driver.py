@@ -140,9 +140,9 @@ class DrivenNode(Protocol):
         """Commands of one client that were read together, in order."""
 
     def client_gone(self, client: int, unread_for: float = 0.0) -> None:
-        """End all that the client with this number subscribed; replies to it are not wanted any
-        more. `unread_for`: seconds since its connection was lost, in which its session was kept
-        and no program read what came."""
+        """End all that the client with this number subscribed; replies to it are no longer wanted.
+        `unread_for`: seconds since its connection was lost, in which its session was kept and no
+        program read what came."""
 
 
 class Driver(LinkTransport, Protocol):

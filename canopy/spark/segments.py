@@ -153,7 +153,7 @@ class FolderRows:
         first, behind = there.ends
         if begin < first:
             raise RowsLostError(
-                f"shard {number}: the rows from offset {begin} on are not kept any more: {first} "
+                f"shard {number}: the rows from offset {begin} on are no longer kept: {first} "
                 "is the first"
             )
         if end > behind:

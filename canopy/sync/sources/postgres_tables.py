@@ -76,8 +76,8 @@ class TablePublication:
         self._wanted = tuple(wanted)
 
     def publish(self) -> None:
-        """Make the publication if there is none, and take tables out of it that are not wanted any
-        more. Raises SchemaError."""
+        """Make the publication if there is none, and take tables out of it that are no longer
+        wanted. Raises SchemaError."""
         wanted = self._wanted_tables()
         identifier = sql.Identifier(self._name)
         found = self._sql.execute(

@@ -134,7 +134,7 @@ class ShardGroups(ShardMembers):
                 return
             if message.retry and offset < self.first:
                 if message.offsets:
-                    reason = f"offset {offset} is not kept any more"
+                    reason = f"offset {offset} is no longer kept"
                     self._refuse_operator(sender, message, OUT_OF_RANGE, reason)
                     return
                 offsets = tuple(each for each in offsets if each != offset)

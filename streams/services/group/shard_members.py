@@ -164,7 +164,7 @@ class ShardMembers(LedShard):
         options = options_of(message.wanted)
         refused = fault_in(options)
         if refused is None and message.attachment != (0, 0):
-            refused = Cause(UNKNOWN_GROUP, f"the group {name} is not known any more")
+            refused = Cause(UNKNOWN_GROUP, f"the group {name} is no longer known")
         if refused is None and self._count() >= GROUPS_MOST:
             refused = Cause(FULL, f"the shard has {GROUPS_MOST} groups")
         if refused is not None:

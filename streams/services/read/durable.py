@@ -82,7 +82,7 @@ class DurableConsumers:
         if known is None:
             if wanted.resume:
                 return ReadingRefusal(
-                    EXPIRED, f"the durable consumer {wanted.name} is not known any more"
+                    EXPIRED, f"the durable consumer {wanted.name} is no longer known"
                 )
             gone = self.replica.state.forgotten.get(wanted.name)
             if gone is not None and gone.told in ("", wanted.token) and not wanted.own:
@@ -164,7 +164,7 @@ class DurableConsumers:
         at `end`. `then` is called with its position when that is committed, or with a refusal."""
         known = self.known(name)
         if known is None:
-            refusal = ReadingRefusal(EXPIRED, f"the durable consumer {name} is not known any more")
+            refusal = ReadingRefusal(EXPIRED, f"the durable consumer {name} is no longer known")
         elif known.attachment != attachment:
             refusal = ReadingRefusal(FENCED, f"another program reads as {name} now")
         elif position > end:

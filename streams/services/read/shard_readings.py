@@ -224,7 +224,7 @@ class ShardReadings(LedShard):
                 NO_KEY, "a durable consumer begins in the history, not with the keys"
             )
         elif 0 < message.start.until < self.first:
-            reason = f"rows from {message.start.until} on are not kept any more: begin again"
+            reason = f"rows from {message.start.until} on are no longer kept: begin again"
             refusal = ReadingRefusal(OUT_OF_RANGE, reason, self.first, self.end)
         elif not table.is_complete:
             refusal = ReadingRefusal(NOT_YET, "the leader is reading the newest rows")
@@ -268,7 +268,7 @@ class ShardReadings(LedShard):
         first, end = self.first, self.end
         who = f"the durable consumer {durable} goes on at" if durable else "there is no"
         if position < first:
-            why = f"rows below {first} are not kept any more; begin at offset {first} without them"
+            why = f"rows below {first} are no longer kept; begin at offset {first} without them"
         else:
             why = f"the next row of the shard gets offset {end}"
         reason = f"{who} offset {position}: {why}"

@@ -93,7 +93,7 @@ class ScriptedStream(FakeControl):
             place = len(rows) if command.start == "new" else self.first
             places[shard] = given.get(shard, place)
             if places[shard] < self.first:
-                reason = f"rows below {self.first} are not kept any more"
+                reason = f"rows below {self.first} are no longer kept"
                 return Failed(command.request, "offset-out-of-range", reason)
         self._places[command.request] = places
         self.begun.append(dict(places))

@@ -153,8 +153,7 @@ class ClaimChecks:
         return bool(self._unconfirmed)
 
     def registered(self, subscriber: NodeId, attribute: str, id_: str) -> None:
-        """Note that the subscriber has registered this one again: it is not unconfirmed any
-        more."""
+        """Note that the subscriber has registered this one again: it is no longer unconfirmed."""
         if unconfirmed := self._unconfirmed.get((subscriber, attribute)):
             unconfirmed.pop(id_, None)
 

@@ -453,7 +453,7 @@ class MembershipWorld(GroupsWorld):
             for one in entries_of(chunk) if chunk.kind in (POSITIONS, STATE) else ():
                 if isinstance(one, GroupFounded):
                     selectors.setdefault(one.name, [(0, one.options.selector)])
-                elif isinstance(one, GroupKnown):  # where the log's beginning is not kept any more
+                elif isinstance(one, GroupKnown):  # where the log's beginning is no longer kept
                     ends = [former.below for former in one.former]
                     texts = [*(former.selector for former in one.former), one.options.selector]
                     selectors.setdefault(one.name, list(zip([0, *ends], texts, strict=True)))

@@ -308,7 +308,7 @@ def test_a_durable_consumer_whose_rows_are_gone_is_told_what_is_there() -> None:
     assert refusals(late) == [(OUT_OF_RANGE, 4, replica.log.next_offset)]
     (refused,) = [m for m in late.messages if isinstance(m, ReadingRefused)]
     assert refused.reason == (
-        "the durable consumer d goes on at offset 2: rows below 4 are not kept any more; "
+        "the durable consumer d goes on at offset 2: rows below 4 are no longer kept; "
         "begin at offset 4 without them"
     )
     lower = attach(world, leader, 3, token="v", start=ReadFrom("offset", 3))
