@@ -10,15 +10,15 @@ TCP (RFC 9293, 5681, 6298), QUIC (RFC 9000), SWIM and Lifeguard.
 
 Read in this order: ``messages`` (the frames), ``events`` (what is emitted upwards, what is needed
 from below, what all parts share), ``send_buffer`` and ``receive_buffer`` (the two directions of a
-session), ``session`` (the states of one session and its deadlines), ``session_table`` (all
-sessions, and which idle ones give way when there are too many), ``connections`` (transport
-connections, and the addresses that are dialled for ever, which ``peer_list`` looks after),
-``dialler`` (brings sessions up and takes them down, with back-off for peers that broke the
-protocol), ``handshake`` (who is there, resume or begin again, which of two connections stays) and
-``links`` (the whole, what happens on an established session, when silence is a suspicion or the
-end, and another way for a silent peer's session: P3). Small parts: ``deadlines`` (one heap for all
-that falls due), ``statements`` (statements that a node signs, and tokens), ``constants`` (every
-number that is no setting).
+session), ``retransmission`` (what is overdue, and what is lost), ``session`` (the states of one
+session and its deadlines), ``session_table`` (all sessions, and which idle ones give way when there
+are too many), ``connections`` (transport connections, and the addresses that are dialled for ever,
+which ``peer_list`` looks after), ``dialler`` (brings sessions up and takes them down, with back-off
+for peers that broke the protocol), ``handshake`` (who is there, resume or begin again, which of two
+connections stays) and ``links`` (the whole, what happens on an established session, when silence is
+a suspicion or the end, and another way for a silent peer's session: P3). Small parts: ``deadlines``
+(one heap for all that falls due), ``statements`` (statements that a node signs, and tokens),
+``constants`` (every number that is no setting).
 
 **Sessions and connections.** A *session* joins this node and one peer; a *connection* carries it
 for a while. Batches are numbered per session and direction, so that connections may come and go

@@ -115,10 +115,10 @@ class Dialler(LinkParts):
         elif not self.make_room(session):
             return None
         elif session.state is SessionState.NOT_CONNECTED:
-            session.allow_dial(max(now, self._penalties.until(peer.id)))
+            session.dials.allow(max(now, self._penalties.until(peer.id)))
             self._sessions.change_state(session, SessionState.CONNECTING)
         session.update_address(peer)
-        if session.connection is None and session.dial_at <= now:
+        if session.connection is None and session.dials.next_at <= now:
             self._dial(session)
         self.reschedule(session)
         return session
@@ -155,14 +155,14 @@ class Dialler(LinkParts):
         if now >= session.give_up_at():
             self.close(session, session.reason)
             return
-        if session.connection is None and now >= session.dial_at:
+        if session.connection is None and now >= session.dials.next_at:
             self._dial(session)
         self.report_suspicion(session, now)
         self.reschedule(session)
 
     def report_suspicion(self, session: LinkSession, now: float) -> None:
         """Emit LinkSuspected if it is due: what waits may take another way."""
-        if now >= session.report_at and (unacknowledged := session.suspect(now)):
+        if now >= session.suspicion.report_at and (unacknowledged := session.suspect(now)):
             self._node.emit(LinkSuspected(session.peer, unacknowledged))
 
     # --- down ---
@@ -188,7 +188,9 @@ class Dialler(LinkParts):
         if refusals >= MAX_REFUSALS:
             self.close(session, reason, end=SessionEnd.GONE)
             return
-        session.back_off(now, self._node.rng, self._penalties.until(session.peer.id))
+        session.dials.back_off(
+            self._node.settings, now, self._node.rng, self._penalties.until(session.peer.id)
+        )
         self.reschedule(session)
 
     def suspend(self, session: LinkSession, reason: str) -> None:

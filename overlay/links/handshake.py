@@ -103,7 +103,7 @@ class Handshake(LinkParts):
     def _greet(self, connection: LinkConnection) -> None:
         """Send a first Hello, to the connection's session or to the node that is there."""
         if connection.session is not None:
-            connection.session.greeted()
+            connection.session.dials.greeted()
         settings = self._node.settings
         again, timeout = settings.retry_first, settings.connect_timeout
         if not connection.is_direct:  # other sessions carry it, which lose nothing
@@ -236,13 +236,13 @@ class Handshake(LinkParts):
         session = self._sessions.find(hello.peer.id)
         queued: list[tuple[bytes, Message]] = []
         name = (hello.process, hello.session)
-        if session is not None and session.peer_number != 0:
+        if session is not None and session.remote.number != 0:
             if session.supersedes(*name):
-                if hello.process != session.peer_process:
-                    connection.write(superseded(session.peer, session.peer_process))
+                if hello.process != session.remote.process:
+                    connection.write(superseded(session.peer, session.remote.process))
                 return None
             if not session.is_known_as(*name):
-                restarted = hello.process != session.peer_process
+                restarted = hello.process != session.remote.process
                 former = session.connection
                 if restarted and former is not None and former.is_open:
                     former.write(superseded(hello.peer, hello.process))
@@ -251,7 +251,7 @@ class Handshake(LinkParts):
                     queued = session.take_queued()
                 self._dialler.close(session, reason, end=SessionEnd.RESET)
                 session = None
-            elif hello.dials <= session.peer_dials:
+            elif hello.dials <= session.remote.dials:
                 return None
         if session is None:
             session = self._dialler.open(hello.peer)
@@ -285,12 +285,12 @@ class Handshake(LinkParts):
         ):
             raise ProtocolError("a Welcome to another session")
         name = (welcome.process, welcome.session)
-        if session.peer_number != 0 and not session.is_known_as(*name):
+        if session.remote.number != 0 and not session.is_known_as(*name):
             if session.supersedes(*name):
-                if welcome.process != session.peer_process:
-                    connection.write(superseded(session.peer, session.peer_process))
+                if welcome.process != session.remote.process:
+                    connection.write(superseded(session.peer, session.remote.process))
                 raise ProtocolError("a Welcome from the past")
-            restarted = welcome.process != session.peer_process
+            restarted = welcome.process != session.remote.process
             reason = "it restarted" if restarted else "it has forgotten the session"
             queued = [] if restarted else session.take_queued()
             self._dialler.report_down(session, reason)
@@ -405,7 +405,7 @@ class Handshake(LinkParts):
         """Let `connection` carry `session` from now on; the peer expects the batch `start` next.
         Raises ProtocolError if that cannot be, and closes the session."""
         now = self._node.clock()
-        is_fresh = session.peer_number == 0
+        is_fresh = session.remote.number == 0
         try:
             unacknowledged = session.resume(start, greeting.credit)
         except ProtocolError as error:
@@ -421,12 +421,12 @@ class Handshake(LinkParts):
         if session.is_detoured:
             self._node.count("links_detoured", 1)
             self._node.trace("link", peer=session.peer.id, reason="by way of another node")
-        if was_up and session.is_suspected:
+        if was_up and session.suspicion.is_suspected:
             self._node.emit(LinkRecovered(session.peer))
         if is_fresh or not was_up:  # on a detour a session may begin again that was up until now
             self._sessions.change_state(session, SessionState.CONNECTED)
             self._node.trace("link", peer=session.peer.id, reason="up" if is_fresh else "resumed")
-            incarnation = session.peer_process.incarnation
+            incarnation = session.remote.process.incarnation
             self._node.emit(LinkUp(session.peer, is_fresh, incarnation))
             if not is_fresh:
                 self._node.count("link_resumed", 1)
@@ -453,8 +453,8 @@ class Handshake(LinkParts):
             )
             return
         session.wrote(self._node.clock())
-        numbers = (session.number, session.peer_number, session.dials)
-        expected, yours = session.expected, session.peer_process.incarnation
+        numbers = (session.number, session.remote.number, session.dials.count)
+        expected, yours = session.expected, session.remote.process.incarnation
         connection.write(
             Hello(
                 *self._sender,
@@ -479,8 +479,8 @@ class Handshake(LinkParts):
             connection.write(Welcome(*self._sender, 0, 0, window, 0, 0, 0, boot, clock, *offer))
             return
         session.wrote(self._node.clock())
-        numbers = (session.number, session.peer_number, session.dials)
-        expected, yours = session.expected, session.peer_process.incarnation
+        numbers = (session.number, session.remote.number, session.dials.count)
+        expected, yours = session.expected, session.remote.process.incarnation
         clock = self._node.hybrid.read()
         connection.write(
             Welcome(*self._sender, expected, yours, window, *numbers, boot, clock, *offer)

@@ -70,13 +70,13 @@ class Detouring(LinkParts):
     def on_deadline(self, session: LinkSession, now: float) -> None:
         """Look for another way, or for the way back, if that is due."""
         if now >= session.look_due():
-            session.looks(now)
+            session.search.looks(now)
             for connection in self._connections.open_detours(session.peer):
                 self._node.count("indirect_probes", 1)
                 connection.ask_for(session)
                 self._handshake.on_opened(connection.id)
         if now >= session.look_back_due():
-            session.looks_back(now, self._node.rng)
+            session.search.looks_back(self._node.settings, now, self._node.rng)
             self._connections.dial(session.peer.address).ask_for(session)
 
 
@@ -154,7 +154,7 @@ class Links:
         if len(encoded) > MAX_BODY:
             self._drop(peer, message, len(encoded), TOO_LARGE)
         elif session.enqueue(encoded, message) or (
-            session.extend_queue(len(encoded), self._node.clock())
+            session.queue_limit.extend(len(encoded), self._node.clock())
             and session.enqueue(encoded, message)
         ):
             self._to_flush[peer.id] = session
@@ -169,8 +169,9 @@ class Links:
             for session in sessions.values():
                 if session.state is SessionState.CONNECTED:
                     self._flush_session(session)
-                if (session.queued or session.is_congested) and session.congestion_changed():
-                    kind = LinkCongested if session.is_congested else LinkRelieved
+                limit = session.queue_limit
+                if (session.queued or limit.is_congested) and limit.congestion_changed():
+                    kind = LinkCongested if limit.is_congested else LinkRelieved
                     self._node.emit(kind(session.peer))
 
     def pin(self, peer_id: NodeId) -> None:
@@ -229,7 +230,7 @@ class Links:
     def understands(self, peer_id: NodeId, capability: str) -> bool:
         """Whether this peer is connected and has named this capability."""
         session = self._sessions.find(peer_id)
-        return session is not None and capability in session.capabilities
+        return session is not None and capability in session.remote.capabilities
 
     def session_counts(self) -> tuple[int, int]:
         """Return the numbers of active (connected or dialling) and of dormant sessions."""
@@ -385,8 +386,8 @@ class Links:
         frame = session.make_batch(batch, self._node.clock(), self._node.hybrid.read())
         self._node.count("link_bytes", len(batch.body))
         connection.write(frame)
-        if session.ask_at < session.wake_at:
-            self._deadlines.schedule(session, session.ask_at)
+        if session.retransmission.ask_at < session.wake_at:
+            self._deadlines.schedule(session, session.retransmission.ask_at)
 
     def _retransmit(self, session: LinkSession, batches: Iterable[InFlightBatch]) -> None:
         connection = session.connection
@@ -422,9 +423,9 @@ class Links:
     def _on_ack(self, connection: LinkConnection, session: LinkSession, ack: Ack) -> None:
         self._on_acknowledged(session, ack.acknowledged, ack.credit)
         if ack.answers:
-            was_suspected = session.is_suspected
+            was_suspected = session.suspicion.is_suspected
             missing = session.answered(ack.answers, ack.acknowledged, ack.gap)
-            if was_suspected and not session.is_suspected:
+            if was_suspected and not session.suspicion.is_suspected:
                 self._node.emit(LinkRecovered(session.peer))
             self._retransmit(session, missing)
         elif ack.gap:
@@ -433,7 +434,7 @@ class Links:
             connection.write(session.make_answer(session.last_heard, ack.asks))
 
     def _on_acknowledged(self, session: LinkSession, acknowledged: int, credit: int) -> None:
-        was_suspected = session.is_suspected
+        was_suspected = session.suspicion.is_suspected
         if session.acknowledge(acknowledged, credit) and was_suspected:
             self._node.emit(LinkRecovered(session.peer))
         if session.queued:

@@ -17,14 +17,19 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
+from overlay.backlog import PERIOD as BACKLOG_PERIOD
+from overlay.backlog import Backlog
 from overlay.links.constants import (
     COMPRESS_FROM,
+    CONGESTED_SHARE,
     FIRST_WINDOW,
     LEAST_WINDOW,
     LIST_HEAD,
     QUEUE_DELAY,
+    RELIEVED_SHARE,
     WINDOW_GROWTH,
 )
+from overlay.links.deadlines import NEVER
 from overlay.links.events import Codec
 from overlay.links.messages import BATCH_OVERHEAD
 from overlay.machine import Message, ProtocolError
@@ -95,6 +100,15 @@ class SendBuffer:
         self.is_blocked = False  # what is queued waits for an acknowledgement
         self._urgent = 0  # how many messages at the front of the queue have overtaken others
         self._gap = (-1, 0)  # the last one that was filled: its first number, and that behind it
+
+    def limit(self, most: int) -> None:
+        """Let at most `most` bytes wait from now on."""
+        self.queue_limit = most
+
+    def take_written(self) -> int:
+        """The bytes of the messages that were queued since this was last called."""
+        written, self.written = self.written, 0
+        return written
 
     @property
     def acknowledged(self) -> int:
@@ -235,3 +249,71 @@ class SendBuffer:
         """Every message that may not have arrived, in the order of sending."""
         sent = [message for batch in self.in_flight for message in batch.messages]
         return (*sent, *(message for _, message in self.queued))
+
+
+class QueueLimit:
+    """The bytes that may wait for a peer, which is as much as is written while it is out of reach
+    (T3), and whether so much waits that the link is congested. Times are monotonic seconds."""
+
+    __slots__ = (
+        *("is_congested", "resize_at", "_buffer", "_most", "_out_since", "_replay", "_waited"),
+    )
+
+    def __init__(self, settings: LinkSettings, buffer: SendBuffer, now: float) -> None:
+        self._most = settings.queue // CONGESTED_SHARE
+        self._replay = Backlog(
+            settings.queue_floor, settings.queue, settings.queue_decay, settings.dead_after, now
+        )
+        self.resize_at = now + BACKLOG_PERIOD
+        self._out_since = NEVER  # when the peer fell silent or its connection was lost
+        self.reset(buffer)
+
+    def reset(self, buffer: SendBuffer) -> None:
+        """Limit another queue from now on, in which nothing waits."""
+        self._buffer = buffer
+        self.is_congested = False  # LinkCongested was emitted, when …
+        self._waited = 0  # … so many bytes waited, or since then more
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the peer is out of reach."""
+        return self._out_since != NEVER
+
+    def out_of_reach(self, now: float) -> None:
+        """Note that the peer fell silent, or its connection was lost."""
+        self._out_since = min(self._out_since, now)
+
+    def in_reach(self, now: float) -> None:
+        """Note that the peer, which was out of reach, has answered."""
+        self._replay.reconnected(now - self._out_since, now)
+        self._out_since = NEVER
+
+    def extend(self, size: int, now: float) -> bool:
+        """The queue has no room for `size` bytes: whether more may wait by now, since much is
+        written."""
+        before = self._buffer.queue_limit
+        self._replay.wrote(size)
+        self.resize(now)
+        return self._buffer.queue_limit > before
+
+    def resize(self, now: float) -> None:
+        """Set the limit by what was written until now, and again from `resize_at` on."""
+        self._replay.wrote(self._buffer.take_written())
+        self._buffer.limit(self._replay.size(now))
+        self.resize_at = now + BACKLOG_PERIOD
+
+    def congestion_changed(self) -> bool:
+        """Whether the link is congested now and was not, or the other way round, or has drained by
+        one step more."""
+        queued = self._buffer.queued_bytes
+        step = self._most // RELIEVED_SHARE
+        if not self.is_congested:
+            self.is_congested = queued > self._most
+            self._waited = queued
+            return self.is_congested
+        if queued > self._waited - step and queued > self._most - step:
+            self._waited = max(self._waited, queued)
+            return False
+        self.is_congested = queued > self._most - step
+        self._waited = queued
+        return True

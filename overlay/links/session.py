@@ -24,26 +24,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 from random import Random
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from overlay.backlog import PERIOD as BACKLOG_PERIOD
-from overlay.backlog import Backlog
 from overlay.links.constants import (
     ACK_DELAY,
-    CONGESTED_SHARE,
     DIAL_SUSPECT_AFTER,
     FIRST_REPORT,
     FULL_REPORT_INTERVAL,
     LARGEST_REPORT,
-    LATE_LEAST,
-    LATE_REMEMBERED,
     LOOK_AGAIN,
     LOOK_MOST,
     MAX_DOUBLINGS,
-    MIN_RTO,
-    RELIEVED_SHARE,
     REPORT_INTERVAL,
     SILENT_HEARTBEATS,
 )
@@ -59,8 +52,9 @@ from overlay.links.messages import (
     agreed_version,
 )
 from overlay.links.receive_buffer import ReceiveBuffer
-from overlay.links.send_buffer import InFlightBatch, SendBuffer
-from overlay.machine import Message, NodeId, Peer, ProtocolError
+from overlay.links.retransmission import Retransmission
+from overlay.links.send_buffer import InFlightBatch, QueueLimit, SendBuffer
+from overlay.machine import Message, NodeId, Peer
 from overlay.settings import LinkSettings
 
 UNKNOWN: Final = ProcessName(0, 0)
@@ -104,22 +98,129 @@ class Carrier(Protocol):
         """Sends one frame on the connection, after those before it."""
 
 
+class RemoteEnd(NamedTuple):
+    """The peer's end of a session, by its last greeting."""
+
+    process: ProcessName = UNKNOWN
+    number: int = 0  # its name for the session
+    dials: int = 0
+    version: int = 0  # of the protocol, as agreed; 0: not yet
+    capabilities: tuple[str, ...] = ()
+
+
+UNMET: Final = RemoteEnd()
+"""The end of a peer that was never connected."""
+
+
+class Dials:
+    """The dials for one session: how many there were, and when the next one is due."""
+
+    __slots__ = ("_attempts", "_refusals", "count", "next_at")
+
+    def __init__(self, next_at: float) -> None:
+        self.count = 0
+        self.next_at = next_at
+        self._attempts = 0  # that failed since the last lasting connection
+        self._refusals = 0  # of those, refused ones in a row
+
+    def greeted(self) -> None:
+        """Count a dial: a first Hello goes out on a new connection."""
+        self.count += 1
+
+    def allow(self, at: float) -> None:
+        """Dial at `at`, because there is something to send, without back-off from former
+        failures."""
+        self._attempts = 0
+        self.next_at = at
+
+    def failed(self, is_refused: bool, has_lasted: bool) -> int:
+        """A dial failed, or a connection was lost that had lasted for a while. Returns how many
+        dials in a row were refused."""
+        if has_lasted:
+            self._attempts = 0  # no reason for a longer back-off
+        self._refusals = self._refusals + 1 if is_refused else 0
+        return self._refusals
+
+    def back_off(self, settings: LinkSettings, now: float, rng: Random, not_before: float) -> None:
+        """Set the time of the next dial: exponential back-off with jitter."""
+        pause = backoff(self._attempts, settings.retry_first, settings.retry_most, rng)
+        self._attempts += 1
+        self.next_at = max(now + pause, not_before)
+
+
+class LinkSuspicion:
+    """Whether a peer is suspected, and how many of the messages that wait were named for that: few
+    at first, then four times as many each time."""
+
+    __slots__ = ("_limit", "_reported", "is_suspected", "report_at")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """The peer was heard: nothing was named."""
+        self.is_suspected = False  # LinkSuspected was emitted
+        self.report_at = NEVER  # when it is due
+        self._reported = 0
+        self._limit = FIRST_REPORT
+
+    def is_due_at(self, when: float) -> None:
+        """Suspect the peer then."""
+        self.report_at = when
+
+    def report(self, undelivered: tuple[Message, ...], now: float) -> tuple[Message, ...]:
+        """Which of these messages LinkSuspected names now."""
+        self.is_suspected = True
+        is_full = self._limit == LARGEST_REPORT
+        self.report_at = now + (FULL_REPORT_INTERVAL if is_full else REPORT_INTERVAL)
+        fresh = undelivered[self._reported : self._reported + self._limit]
+        self._reported += len(fresh)
+        self._limit = min(4 * self._limit, LARGEST_REPORT)
+        return fresh
+
+
+class WaySearch:
+    """When another way to a silent peer is looked for, and on a detour the direct one again."""
+
+    __slots__ = ("_looked_at", "_looks", "_looks_back", "look_at", "look_back_at")
+
+    def __init__(self) -> None:
+        self.look_at = self._looked_at = 0.0  # when it may be next, and when it was
+        self._looks = 0  # how often since the peer was heard
+        self.begin(NEVER)
+
+    def begin(self, look_back_at: float) -> None:
+        """The session has another connection, of which the direct way is tried again at this time
+        (NEVER: it is direct)."""
+        self.look_back_at = look_back_at
+        self._looks_back = 0
+
+    def looks(self, now: float) -> None:
+        """Note that another way is looked for now. The time until the next search doubles while
+        searches follow one another, so that a peer that is often late is not looked for each
+        time."""
+        if now - self._looked_at >= 2.0 * LOOK_MOST:
+            self._looks = 0
+        self._looked_at = now
+        self.look_at = now + min(LOOK_AGAIN * 2.0**self._looks, LOOK_MOST)
+        self._looks = min(self._looks + 1, MAX_DOUBLINGS)
+
+    def looks_back(self, settings: LinkSettings, now: float, rng: Random) -> None:
+        """Note that the direct way is tried now, and again after a back-off."""
+        pause = backoff(self._looks_back, settings.retry_first, settings.retry_most, rng)
+        self._looks_back += 1
+        self.look_back_at = now + pause
+
+
 class LinkSession(HasDeadline):
     """This node's state of its session with one peer. Times are monotonic seconds."""
 
     __slots__ = (
-        *("peer", "number", "state", "reason", "connection", "is_watched", "since"),
-        *("peer_process", "peer_number", "peer_dials", "dials", "dial_at", "_attempts"),
-        *("last_heard", "last_written", "last_used", "ask_at", "report_at", "ack_due"),
-        *("is_suspected", "is_congested", "_refusals", "_settings", "_codec", "_send_buffer"),
-        *("_receive_buffer", "_backlog", "version", "capabilities"),
-        *("_rto", "_srtt", "_rttvar", "_timed", "_sent_once", "_timeouts", "_reported"),
-        *("_latest", "_latest_at", "_asked", "_asked_at", "_asked_before", "_is_answered"),
-        *("_waits_since", "_is_excused"),
-        *("_replay", "_resize_at", "_out_since"),
-        *("candidate", "_looked_at", "_looks", "_look_at", "_look_back_at", "_looks_back"),
-        *("_report_limit", "_ack_timed", "_ack_bytes", "enqueue", "queued", "next_batch"),
-        *("receive", "next_buffered", "new_gap"),
+        *("peer", "number", "state", "reason", "connection", "candidate", "is_watched", "since"),
+        *("remote", "dials", "retransmission", "suspicion", "search", "queue_limit"),
+        *("last_heard", "last_written", "last_used", "ack_due", "_ack_timed", "_ack_bytes"),
+        *("_settings", "_codec", "_send_buffer", "_receive_buffer"),
+        *("enqueue", "queued", "next_batch", "receive", "next_buffered", "new_gap"),
     )
 
     def __init__(
@@ -140,39 +241,33 @@ class LinkSession(HasDeadline):
         self.reason = "no answer"  # of the last failure
         self.connection: Carrier | None = None
         self.candidate: Carrier | None = None  # says Hello, to take over from `connection`
-        self._looked_at = self._look_at = 0.0  # when another way was looked for, and may be next
-        self._looks = 0  # how often since the peer was heard
-        self._look_back_at = NEVER  # on a detour: when to try the direct way …
-        self._looks_back = 0  # … after so many attempts
         self.is_watched = is_watched
-        self.dials = 0
-        self._attempts = 0  # dials that failed since the last lasting connection
-        self._refusals = 0  # of those, refused ones in a row
-        self.dial_at = dial_at
+        self.dials = Dials(dial_at)
         self.since = now  # when the present state began
         self.last_heard = now  # last frame, or when silence began to count (`expect_answer`)
         self.last_written = now
         self.last_used = now  # last batch or probe, in either direction
-        self._replay = Backlog(
-            settings.queue_floor, settings.queue, settings.queue_decay, settings.dead_after, now
-        )
-        self._resize_at = now + BACKLOG_PERIOD
-        self._out_since = NEVER  # when the peer fell silent or its connection was lost
-        self._rto = settings.retransmit_after
-        self._srtt = self._rttvar = 0.0  # RFC 6298; 0: not measured
-        self._latest = 0.0  # the longest round trip lately, halved every `LATE_REMEMBERED`, …
-        self._latest_at = now  # … and when that was measured
-        self._asked = 0  # the number of the last question to the peer …
-        self._asked_at = now  # … and when it was asked
-        self.reset(number)
-        self.report_at = now + DIAL_SUSPECT_AFTER
+        self.search = WaySearch()
+        self.suspicion = LinkSuspicion()
+        buffer = SendBuffer(settings, codec)
+        self.queue_limit = QueueLimit(settings, buffer, now)
+        self.retransmission = Retransmission(settings, buffer, now)
+        self._begin(number, buffer)
+        self.suspicion.is_due_at(now + DIAL_SUSPECT_AFTER)
 
     # --- identity ---
 
     def reset(self, number: int) -> None:
         """Forget both directions, because the peer has; from now on this node calls it `number`."""
+        buffer = SendBuffer(self._settings, self._codec)
+        self.queue_limit.reset(buffer)
+        self.retransmission.reset(buffer)
+        self.suspicion.clear()
+        self._begin(number, buffer)
+
+    def _begin(self, number: int, buffer: SendBuffer) -> None:
         self.number = number
-        self._send_buffer = SendBuffer(self._settings, self._codec)
+        self._send_buffer = buffer
         self._receive_buffer = ReceiveBuffer(self._settings.window)
         # The methods that the data plane calls for each message or batch, bound once.
         self.enqueue = self._send_buffer.enqueue
@@ -181,37 +276,23 @@ class LinkSession(HasDeadline):
         self.receive = self._receive_buffer.receive
         self.next_buffered = self._receive_buffer.next_buffered
         self.new_gap = self._receive_buffer.new_gap
-        self.peer_process = UNKNOWN  # never connected
-        self.version = 0  # of the protocol, as agreed; 0: not yet
-        self.capabilities: tuple[str, ...] = ()  # of the peer
-        self.peer_number = self.peer_dials = 0
-        self.ask_at = NEVER  # when what is in flight should have been acknowledged, …
-        self._waits_since = NEVER  # … as counted from here on, …
-        self._is_excused = False  # … or later, since this node was late itself
-        self._asked_before = 0  # what was sent before the last question comes before this batch
-        self._is_answered = True  # that question
-        # A batch's number, when it was sent, and what had arrived until then:
-        self._timed: tuple[int, float, int] | None = None
-        self._sent_once = 0  # batches before this one were sent at least once
+        self.remote = UNMET
         self.ack_due = False  # something arrived that is not acknowledged
         self._ack_timed = False  # … and a delayed acknowledgement is scheduled
         self._ack_bytes = 0  # … of so many bytes
-        self._clear_suspicion()
-        self.is_congested = False  # LinkCongested was emitted, when …
-        self._backlog = 0  # … so many bytes waited, or since then more
 
     def is_known_as(self, process: ProcessName, number: int) -> bool:
         """Whether the peer's name for the session is the one remembered here."""
-        return (process, number) == (self.peer_process, self.peer_number)
+        return (process, number) == (self.remote.process, self.remote.number)
 
     def supersedes(self, process: ProcessName, number: int) -> bool:
         """Whether that name is of an earlier session, which the peer itself has ended."""
-        return (process, number) < (self.peer_process, self.peer_number)
+        return (process, number) < (self.remote.process, self.remote.number)
 
     def update_address(self, peer: Peer) -> None:
         """Take `peer`'s address unless the peer itself has named one: both are second-hand, and the
         newer one may be better."""
-        if self.peer_process == UNKNOWN and self.peer.address != peer.address:
+        if self.remote.process == UNKNOWN and self.peer.address != peer.address:
             self.peer = peer
 
     # --- states and connections ---
@@ -219,11 +300,11 @@ class LinkSession(HasDeadline):
     def enter(self, state: SessionState, now: float) -> None:
         """Change the state. Called by `SessionTable` only, which keeps count of the dormant."""
         if self.state is SessionState.CONNECTED and state is SessionState.CONNECTING:
-            self._out_since = min(self._out_since, now)
+            self.queue_limit.out_of_reach(now)
         self.state = state
         self.since = now
         connecting = state is SessionState.CONNECTING
-        self.report_at = now + DIAL_SUSPECT_AFTER if connecting else NEVER
+        self.suspicion.is_due_at(now + DIAL_SUSPECT_AFTER if connecting else NEVER)
 
     def attach(self, connection: Carrier) -> None:
         """Set the connection that dials for this session or carries it."""
@@ -243,44 +324,28 @@ class LinkSession(HasDeadline):
         if self.candidate is connection:
             self.candidate = None
 
-    def allow_dial(self, at: float) -> None:
-        """Dial at `at`, because there is something to send, without back-off from former
-        failures."""
-        self._attempts = 0
-        self.dial_at = at
-
-    def greeted(self) -> None:
-        """Count a dial: a first Hello goes out on a new connection."""
-        self.dials += 1
-
     def established(self, greeting: Hello | Welcome, newest: int, now: float) -> None:
         """Take the peer's statements about itself after the handshake. `newest`: the newest version
         of the protocol that this node offers."""
         self.peer = greeting.peer
-        self.version = agreed_version(greeting, newest)
-        self.capabilities = greeting.capabilities
-        self.peer_process = greeting.process
-        self.peer_number = greeting.session
-        self.peer_dials = greeting.dials
+        self.remote = RemoteEnd(
+            greeting.process,
+            greeting.session,
+            greeting.dials,
+            agreed_version(greeting, newest),
+            greeting.capabilities,
+        )
         self._receive_buffer.resume()
-        self._is_answered = True  # nothing that comes on a former connection counts
+        self.retransmission.withdraw()
         self.last_heard = self.last_used = now
-        self._looks_back = 0
-        self._look_back_at = now + self._settings.retry_first if self.is_detoured else NEVER
+        self.search.begin(now + self._settings.retry_first if self.is_detoured else NEVER)
 
     def connection_failed(self, reason: str, now: float) -> int:
         """A connection was lost or a dial failed. Returns how many dials in a row were refused."""
         self.reason = reason
-        if self.state is SessionState.CONNECTED and now - self.since >= self._settings.heartbeat:
-            self._attempts = 0  # it lasted: no reason for a longer back-off
-        self._refusals = self._refusals + 1 if reason == REFUSED else 0
-        return self._refusals
-
-    def back_off(self, now: float, rng: Random, not_before: float) -> None:
-        """Set the time of the next dial: exponential back-off with jitter."""
-        pause = backoff(self._attempts, self._settings.retry_first, self._settings.retry_most, rng)
-        self._attempts += 1
-        self.dial_at = max(now + pause, not_before)
+        is_up = self.state is SessionState.CONNECTED
+        has_lasted = is_up and now - self.since >= self._settings.heartbeat
+        return self.dials.failed(reason == REFUSED, has_lasted)
 
     def suspended(self) -> None:
         """Note that the session was suspended: it keeps its state and has no connection."""
@@ -307,20 +372,13 @@ class LinkSession(HasDeadline):
 
     def make_batch(self, batch: InFlightBatch, now: float, clock: int) -> Batch:
         """The frame for `batch`, first sent or sent again, with the acknowledgement of the other
-        direction and the hybrid logical `clock` on it; from the oldest batch in flight on the time
-        runs in which it should be acknowledged."""
+        direction and the hybrid logical `clock` on it."""
         self.ack_due = False
         self._ack_bytes = 0
         self.last_used = self.last_written = now
-        if now >= self._resize_at:
-            self._resize_queue(now)
-        if batch.number < self._sent_once:
-            self._timed = None  # which of the two is acknowledged cannot be known (Karn)
-        else:
-            self._sent_once = batch.number + 1
-            self._timed = self._timed or (batch.number, now, self._send_buffer.arrived_bytes)
-        if self.ask_at == NEVER:
-            self._await_acknowledgement(now)
+        if now >= self.queue_limit.resize_at:
+            self.queue_limit.resize(now)
+        self.retransmission.sent(batch.number, now)
         return Batch(
             batch.number,
             self._receive_buffer.expected,
@@ -342,11 +400,7 @@ class LinkSession(HasDeadline):
         """Make a question to the peer about the batches that it has. Sending it counts as use of
         the link, and the peer answers if it lives."""
         self.last_used = now
-        self._asked += 1
-        self._asked_at = now
-        self._asked_before = self._send_buffer.number
-        self._is_answered = False
-        return msgspec.structs.replace(self.make_ack(now), asks=self._asked)
+        return msgspec.structs.replace(self.make_ack(now), asks=self.retransmission.ask(now))
 
     def make_answer(self, now: float, question: int) -> Ack:
         """Make the answer to the peer's question: the batches received, and the batch that follows
@@ -355,23 +409,6 @@ class LinkSession(HasDeadline):
         answer = self.make_ack(now, self._receive_buffer.gap_end(), question)
         self.last_written = now + ACK_DELAY  # of two that watch each other only one asks
         return answer
-
-    def extend_queue(self, size: int, now: float) -> bool:
-        """The queue has no room for `size` bytes: whether more may wait by now, since much is
-        written."""
-        before = self._send_buffer.queue_limit
-        self._replay.wrote(size)
-        self._resize_queue(now)
-        return self._send_buffer.queue_limit > before
-
-    def _resize_queue(self, now: float) -> None:
-        """Set the limit of the queue to the amount that is written while the peer is unreachable
-        (T3)."""
-        buffer = self._send_buffer
-        self._replay.wrote(buffer.written)
-        buffer.written = 0
-        buffer.queue_limit = self._replay.size(now)
-        self._resize_at = now + BACKLOG_PERIOD
 
     def ack_within(self, share: int) -> float | None:
         """Return the seconds within which arrived batches must be acknowledged, and note that this
@@ -387,23 +424,6 @@ class LinkSession(HasDeadline):
         """The delay of the scheduled acknowledgement is over: whether to send it now."""
         self._ack_timed = False
         return self.ack_due and self.state is SessionState.CONNECTED
-
-    def congestion_changed(self) -> bool:
-        """Whether the link is congested now and was not, or the other way round, or has drained by
-        one step more."""
-        queued = self._send_buffer.queued_bytes
-        most = self._settings.queue // CONGESTED_SHARE
-        step = most // RELIEVED_SHARE
-        if not self.is_congested:
-            self.is_congested = queued > most
-            self._backlog = queued
-            return self.is_congested
-        if queued > self._backlog - step and queued > most - step:
-            self._backlog = max(self._backlog, queued)
-            return False
-        self.is_congested = queued > most - step
-        self._backlog = queued
-        return True
 
     @property
     def expected(self) -> int:
@@ -422,7 +442,7 @@ class LinkSession(HasDeadline):
     def understands(self, message: Message) -> bool:
         """Whether the peer has said that it knows this kind of message. What only some nodes know
         is not queued for one that has never been connected."""
-        return not message.capability or message.capability in self.capabilities
+        return not message.capability or message.capability in self.remote.capabilities
 
     def undelivered(self) -> tuple[Message, ...]:
         """Every message that may not have arrived, in the order of sending."""
@@ -447,7 +467,7 @@ class LinkSession(HasDeadline):
         """The peer lacks the batches from `first` up to `end`: what to send again."""
         found = self._send_buffer.fill_gap(first, end)
         if found:
-            self._asked_before = 0  # what is sent again comes after the last question
+            self.retransmission.sent_again()
         return found
 
     def answered(self, question: int, acknowledged: int, gap: int) -> list[InFlightBatch]:
@@ -455,96 +475,39 @@ class LinkSession(HasDeadline):
         batches sent before the question on this connection and missing there are lost. Return the
         batches to send again. Raises ProtocolError if the peer lacks batches that it has
         acknowledged, or was never asked."""
-        if question > self._asked:
-            raise ProtocolError("answers what was never asked")
-        if question < self._asked or self._is_answered:
-            return []  # on a lossy network an answer may come late, or twice
-        if acknowledged < self._send_buffer.acknowledged:
-            raise ProtocolError("lacks batches that it has acknowledged")
-        self._is_answered = True
-        self._measure_round_trip(self.last_heard - self._asked_at, self.last_heard)
+        if not self.retransmission.answered(question, acknowledged, self.last_heard):
+            return []
         self.restart_retransmission(self.last_heard)
-        end = min(gap, self._asked_before) if gap else self._asked_before
-        return self._send_buffer.unacknowledged_before(end)
+        return self.retransmission.lost(gap)
 
     def restart_retransmission(self, now: float) -> None:
-        """Measure the round trip, and restart the retransmission time-out. Called when the peer has
+        """End the suspicion, and restart the retransmission time-out. Called when the peer has
         acknowledged something new or answered, or when a new connection begins."""
-        if self._timeouts or self.is_suspected or self.report_at != NEVER:
-            self._clear_suspicion()
-        if self._out_since != NEVER and self.state is SessionState.CONNECTED:
-            self._replay.reconnected(now - self._out_since, now)
-            self._out_since = NEVER
-        if self._timed is not None and self._timed[0] < self._send_buffer.acknowledged:
-            self._measure_round_trip(now - self._timed[1], now)
-            self._send_buffer.window.measured(
-                now - self._timed[1], self._send_buffer.arrived_bytes - self._timed[2]
-            )
-            self._timed = None
-        most = self._settings.retransmit_after
-        wait = max(self._srtt + 4.0 * self._rttvar, self._latest) if self._srtt else most
-        self._rto = min(max(wait, MIN_RTO), most)
-        self._await_acknowledgement(now)
-
-    def _await_acknowledgement(self, now: float) -> None:
-        """Restart the time within which the batches in flight should be acknowledged."""
-        self._waits_since = now
-        self._is_excused = False
-        self.ask_at = now + self._rto if self._send_buffer.in_flight else NEVER
-
-    def _measure_round_trip(self, round_trip: float, now: float) -> None:
-        """RFC 6298, section 2; and remember the longest one for a while, since whoever is busy is
-        late again and again."""
-        if not self._srtt:
-            self._srtt, self._rttvar = round_trip, round_trip / 2.0
-        else:
-            self._rttvar += (abs(self._srtt - round_trip) - self._rttvar) / 4.0
-            self._srtt += (round_trip - self._srtt) / 8.0
-        faded = self._latest * 0.5 ** ((now - self._latest_at) / LATE_REMEMBERED)
-        self._latest, self._latest_at = max(round_trip, faded), now
+        suspicion = self.suspicion
+        if suspicion.is_suspected or suspicion.report_at != NEVER:
+            suspicion.clear()
+        if self.queue_limit.is_out and self.state is SessionState.CONNECTED:
+            self.queue_limit.in_reach(now)
+        self.retransmission.restart(now)
 
     def is_overdue(self, now: float) -> bool:
-        """Return whether the batches in flight are overdue, so that the peer must be asked.
-
-        The first time that this node itself is late, it waits for the same time again, because it
-        may not have read the peer's frames yet. Otherwise the time doubles (RFC 6298, section 5.5),
-        and the peer is suspected if it was silent in the meantime, or was asked before and did not
-        answer: a peer that acknowledges or answers late is not silent.
-        """
-        if now < self.ask_at:
+        """Return whether the batches in flight are overdue, so that the peer must be asked. It is
+        suspected if it was silent in the meantime, or was asked before and did not answer: a peer
+        that acknowledges or answers late is not silent."""
+        retransmission = self.retransmission
+        if not retransmission.is_overdue(now):
             return False
-        late = now - self.ask_at
-        if late >= LATE_LEAST and not self._is_excused:
-            self._is_excused = True
-            self.ask_at = now + min(late, self._rto)
-            return False
-        self._timeouts += 1
-        if self._timeouts > 1 or self.last_heard <= self._waits_since:
-            self.report_at = min(self.report_at, now)
-        self._rto = min(self._rto * 2.0, self._settings.retry_most * 2.0)
-        self._await_acknowledgement(now)
+        if retransmission.timeouts > 1 or self.last_heard <= retransmission.waits_since:
+            self.suspicion.is_due_at(min(self.suspicion.report_at, now))
+        retransmission.back_off(now)
         return True
 
     # --- suspicion and death ---
 
-    def _clear_suspicion(self) -> None:
-        self._timeouts = 0  # of the oldest batch in flight
-        self.is_suspected = False  # LinkSuspected was emitted
-        self._reported = 0  # messages that were named by it
-        self._report_limit = FIRST_REPORT
-        self.report_at = NEVER
-
     def suspect(self, now: float) -> tuple[Message, ...]:
         """The peer is suspected: the messages that LinkSuspected names now, few at first."""
-        self.is_suspected = True
-        self._out_since = min(self._out_since, now)
-        is_full = self._report_limit == LARGEST_REPORT
-        self.report_at = now + (FULL_REPORT_INTERVAL if is_full else REPORT_INTERVAL)
-        undelivered = self._send_buffer.undelivered()
-        fresh = undelivered[self._reported : self._reported + self._report_limit]
-        self._reported += len(fresh)
-        self._report_limit = min(4 * self._report_limit, LARGEST_REPORT)
-        return fresh
+        self.queue_limit.out_of_reach(now)
+        return self.suspicion.report(self._send_buffer.undelivered(), now)
 
     # --- another way ---
 
@@ -564,36 +527,19 @@ class LinkSession(HasDeadline):
             return self.since + DIAL_SUSPECT_AFTER
         if self.state is not SessionState.CONNECTED:
             return NEVER
-        if self.is_suspected:
+        if self.suspicion.is_suspected:
             return 0.0
         return self.last_heard + SILENT_HEARTBEATS * self._settings.heartbeat
 
     def look_due(self) -> float:
         """Return when to look for another way to the peer if nothing changes."""
-        return NEVER if self.candidate is not None else max(self._silent_at(), self._look_at)
+        return NEVER if self.candidate is not None else max(self._silent_at(), self.search.look_at)
 
     def look_back_due(self) -> float:
         """The time at which to try whether the peer can be reached directly; NEVER unless on a
         detour."""
         is_due = self.is_detoured and self.candidate is None
-        return self._look_back_at if is_due else NEVER
-
-    def looks(self, now: float) -> None:
-        """Note that another way is looked for now. The time until the next search doubles while
-        searches follow one another, so that a peer that is often late is not looked for each
-        time."""
-        if now - self._looked_at >= 2.0 * LOOK_MOST:
-            self._looks = 0
-        self._looked_at = now
-        self._look_at = now + min(LOOK_AGAIN * 2.0**self._looks, LOOK_MOST)
-        self._looks = min(self._looks + 1, MAX_DOUBLINGS)
-
-    def looks_back(self, now: float, rng: Random) -> None:
-        """Note that the direct way is tried now, and again after a back-off."""
-        settings = self._settings
-        pause = backoff(self._looks_back, settings.retry_first, settings.retry_most, rng)
-        self._looks_back += 1
-        self._look_back_at = now + pause
+        return self.search.look_back_at if is_due else NEVER
 
     def wants(self, connection: Carrier, now: float) -> bool:
         """Whether the peer, which answers on `connection`, is to be greeted there."""
@@ -620,8 +566,8 @@ class LinkSession(HasDeadline):
         latest = now - self._settings.dead_after + patience
         self.last_heard = min(self.last_heard + seconds, latest)
         self.since = min(self.since + seconds, now)
-        self.ask_at += seconds
-        self.report_at += seconds
+        self.retransmission.postpone(seconds)
+        self.suspicion.is_due_at(self.suspicion.report_at + seconds)
 
     def give_up_at(self) -> float:
         """CONNECTING: when the session ends. A handshake that has begun may be finished."""
@@ -634,8 +580,8 @@ class LinkSession(HasDeadline):
         """Return when the next action of this session is due."""
         settings = self._settings
         if self.state is SessionState.CONNECTING:
-            dial = self.dial_at if self.connection is None else NEVER
-            return min(dial, self.give_up_at(), self.report_at, self.look_due())
+            dial = self.dials.next_at if self.connection is None else NEVER
+            return min(dial, self.give_up_at(), self.suspicion.report_at, self.look_due())
         if self.state is not SessionState.CONNECTED:
             return NEVER
         if not self.expects_answer():
@@ -643,8 +589,8 @@ class LinkSession(HasDeadline):
         return min(
             self.last_heard + settings.dead_after,
             self.last_written + settings.heartbeat,
-            self.ask_at,
-            self.report_at,
+            self.retransmission.ask_at,
+            self.suspicion.report_at,
             self.look_due(),
             self.look_back_due(),
         )
@@ -661,8 +607,8 @@ class LinkSession(HasDeadline):
             sent=self._send_buffer.number,
             received=self._receive_buffer.expected,
             reason=reason if self.state is SessionState.CONNECTED else self.reason,
-            round_trip=self._srtt,
-            version=self.version,
+            round_trip=self.retransmission.round_trips.smoothed,
+            version=self.remote.version,
         )
 
     def queue(self) -> tuple[NodeId, int, int]:

@@ -132,8 +132,8 @@ def test_an_answer_that_cannot_be_ends_the_session(answer: Ack, reason: str) -> 
     a, _ = world.pair(pinned=True)
     session = a.links._sessions.find("b")
     assert session is not None
-    session.make_question(world.now)
-    forged = answer if answer.answers == 7 else Ack(0, 1 << 20, answers=session._asked)
+    asked = session.make_question(world.now).asks
+    forged = answer if answer.answers == 7 else Ack(0, 1 << 20, answers=asked)
     a.arrived(session.connection.id, forged)  # type: ignore[union-attr]
     assert [down.reason for down in a.downs()] == [reason]
 
