@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.processes.programs import Program
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from overlay.client import Dropped, GetStatus, Status, Subscribe, Subscribed
@@ -27,7 +27,7 @@ ASK_EVERY: Final = 0.1
 """Seconds between two questions of a program that stalls."""
 
 
-class Program:
+class StallingReader:
     """A subscriber that consumes what arrives, or stalls on command."""
 
     def __init__(self, client: ControlClient, selector: str) -> None:
@@ -63,49 +63,26 @@ class Program:
         return {"got": self.got, "reported": self.reported, "answer_ms": round(self.answer_ms, 1)}
 
 
-class Apart:
+class Apart(Program):
     """The other side: a program in a process of its own."""
 
     def __init__(self, data: Path, selector: str) -> None:
-        """OSError or RuntimeError if it does not subscribe."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "bench.node.slow_reader", str(data), selector],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        if self._line() != "subscribed":
+        """RuntimeError if it does not subscribe."""
+        super().__init__("bench.node.slow_reader", data, selector)
+        if self.line() != "subscribed":
             raise RuntimeError("the program that is to be slow has not subscribed")
-
-    def __enter__(self) -> Apart:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def say(self, word: str) -> None:
-        """Send a command to the process: ``stall``, ``go`` or ``end``."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{word}\n")
-        self.process.stdin.flush()
 
     def end(self) -> dict[str, Any]:
         """End the process. Returns its report."""
-        self.say("end")
-        found = json.loads(self._line())
+        found = json.loads(self.ask("end"))
         assert isinstance(found, dict)
         return found
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
 
 
 def main(args: Sequence[str] | None = None) -> int:
     data, selector = sys.argv[1:] if args is None else args
     with ControlClient.connect(data) as client:
-        program = Program(client, selector)
+        program = StallingReader(client, selector)
         print("subscribed", flush=True)
         thread = threading.Thread(target=program.run)
         thread.start()

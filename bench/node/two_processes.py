@@ -23,17 +23,16 @@ import os
 import select
 import statistics
 import string
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from bench.command import TRACE, Progress, parser, show
 from bench.processes.overlays import spent, started
+from bench.processes.programs import Program
 from canopy.cli.demo.overlay import DemoNode
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed
@@ -100,7 +99,7 @@ def draft(rng: Random, number: int) -> Draft:
 
 def asked() -> bool:
     """Whether the bench has written something to this program."""
-    return bool(select.select([0], [], [], 0)[0]) and bool(os.read(0, 1))
+    return bool(select.select([0], [], [], 0)[0]) and bool(os.read(0, 64))
 
 
 def subscribe(data: str, selectors: int, program: int, has_text: int) -> None:
@@ -152,50 +151,17 @@ def publish(data: str, seed: int, rate: int, _: int) -> None:
 # --- the bench ------------------------------------------------------------------------------------
 
 
-class Program:
-    """One of these, as a process."""
+def played(role: str, node: DemoNode, *numbers: int) -> Program:
+    """Start one of these programs at a node."""
+    return Program("bench.node.two_processes", "--program", role, node.data, *numbers)
 
-    def __init__(self, role: str, data: Path, *arguments: int) -> None:
-        command = [sys.executable, "-m", "bench.node.two_processes", "--program", role, str(data)]
-        self.process = subprocess.Popen(
-            [*command, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,  # else `select` does not see what was read ahead
-        )
 
-    def line(self) -> str:
-        """The next line that it says."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().decode().strip()
-
-    def last(self) -> str:
-        """The last of the lines that it has said since, or the next one if there is none."""
-        assert self.process.stdout is not None
-        last = self.line()
-        while select.select([self.process.stdout], [], [], 0)[0]:
-            last = self.line() or last
-        return last
-
-    def ask(self) -> str:
-        """Write to it; returns the next line."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(b"q")
-        return self.line()
-
-    def end(self) -> str:
-        """Have it end; returns its last line."""
-        last = self.ask()
-        while not last.startswith("end"):
-            last = self.line()
-        return last
-
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
+def end(program: Program) -> str:
+    """Have a program that publishes end; returns its last line."""
+    last = program.ask()
+    while not last.startswith("end"):
+        last = program.line()
+    return last
 
 
 class Run:
@@ -209,17 +175,13 @@ class Run:
         subscribing, publishing = nodes[hosts : hosts + PROGRAMS], nodes[hosts + PROGRAMS :]
         self.subscribers = [
             stack.enter_context(
-                Program(
-                    "subscribe", n.data, options.selectors // PROGRAMS, place, int(options.text)
-                )
+                played("subscribe", n, options.selectors // PROGRAMS, place, int(options.text))
             )
             for place, n in enumerate(subscribing)
         ]
         assert all(program.line() == "ready" for program in self.subscribers)
         self.publishers = [
-            stack.enter_context(
-                Program("publish", node.data, place + 100, options.rate // PROGRAMS, 0)
-            )
+            stack.enter_context(played("publish", node, place + 100, options.rate // PROGRAMS, 0))
             for place, node in enumerate(publishing)
         ]
         self.asking = stack.enter_context(ControlClient.connect(subscribing[0].data))
@@ -250,7 +212,7 @@ class Run:
         rate = (self._accepted() - first) / took_for
         busiest = max(b - a for a, b in zip(before, after, strict=True)) / took_for
         located = self.located()
-        ends = [program.end() for program in self.publishers]
+        ends = [end(program) for program in self.publishers]
         probes = sum(int(end.split()[2]) for end in ends)
         time.sleep(2.0)
         got = sum(int(program.ask()) for program in self.subscribers)

@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from bench.processes.programs import Program
 from canopy.feeds.objects import delivery_object
 from canopy.tui.app import CanopyApp
 from canopy.tui.model.client import Connector, connector
-
-ROOT: Final = Path(__file__).resolve().parents[2]
 
 SIZE: Final = (132, 36)
 """Columns and lines of the screen."""
@@ -31,49 +30,32 @@ WRITTEN: Final = 60.0
 """Seconds for the last picture to be written, on a busy machine; ample."""
 
 
-class Monitor:
+class Monitor(Program):
     """A context manager: the process with the terminal UI of the node in a data folder."""
 
     def __init__(self, data: Path, out: Path) -> None:
+        super().__init__("bench.recovery.monitor", data)
         self.out = out
         self.pictures: list[str] = []
         """The names of the files that were asked for."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.recovery.monitor", str(data)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> Monitor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def picture(self, name: str, tab: str, title: str, after: float = 0.0) -> None:
         """Have the screen with this tab of the overlay written, `after` so many seconds. Returns at
-        once; pictures are written in the order in which they are asked for."""
-        assert self._process.stdin is not None
+        once; pictures are written in the order in which they are asked for, and `line` returns the
+        next one that is."""
         file = f"{name}.svg"
         self.pictures.append(file)
-        print(after, tab, self.out / file, title, sep="\t", file=self._process.stdin, flush=True)
-
-    def await_written(self) -> None:
-        """Return when the first picture is written, or the process has ended."""
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
+        self.say(f"{after}\t{tab}\t{self.out / file}\t{title}")
 
     def close(self) -> None:
         """End it when all pictures are written."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         try:
-            self._process.wait(WRITTEN)
+            self.process.wait(WRITTEN)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
 
 
 async def watch(connect: Connector, next_line: Callable[[], str]) -> None:

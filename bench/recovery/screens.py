@@ -52,7 +52,7 @@ class WatchedTrial(ProcessTrial):
         self.monitor = Monitor(self.source.data, self._pictures)
         self.stack.callback(self.monitor.close)
         self._take("before", "ring", "before the loss")
-        self.monitor.await_written()  # it takes a while to start
+        self.monitor.line()  # it takes a while to start
         killed_at = super()._kill(victims)
         where = "node" if self.kill == "link" else "incidents"
         self._take("lost", where, f"{NOTICED:g} s after the loss", NOTICED)

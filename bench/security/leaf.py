@@ -17,8 +17,6 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +24,7 @@ import psutil
 
 from bench.command import medians, parser, show
 from bench.processes.overlays import folder
+from bench.processes.programs import Program
 from bench.security.strangers import Window
 from bench.security.tls import ROOT, Nodes
 from canopy.client.blocking import ControlClient
@@ -90,17 +89,12 @@ def grown(place: Path) -> Nodes:
     return nodes
 
 
-@contextmanager
-def attacker(data: Path, subscriptions: int, conjunctions: int) -> Iterator[None]:
-    command = [sys.executable, "-m", "bench.security.leaf", "--attack", str(data)]
-    command += ["--subscriptions", str(subscriptions), "--conjunctions", str(conjunctions)]
-    process = subprocess.Popen(command, cwd=ROOT)
-    be_nice(process.pid)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
+def attacker(data: Path, subscriptions: int, conjunctions: int) -> Program:
+    """A program at the leaf that subscribes until it is ended."""
+    words = ("--subscriptions", subscriptions, "--conjunctions", conjunctions)
+    program = Program("bench.security.leaf", "--attack", data, *words)
+    be_nice(program.process.pid)
+    return program
 
 
 def run(chosen: argparse.Namespace, place: Path) -> list[dict[str, Any]]:

@@ -28,12 +28,11 @@ import shlex
 import socket
 import ssl
 import statistics
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +40,7 @@ import psutil
 
 from bench.command import medians, parser, show
 from bench.processes.overlays import folder
+from bench.processes.programs import Program
 from bench.security.tls import SIZE, Nodes
 from canopy.cli.bench import MeasurementPlan, measure
 from canopy.wire.keys.enrolment import PREAMBLE
@@ -184,17 +184,6 @@ def listen() -> None:
 # --- the measurement ---
 
 
-@contextmanager
-def ourselves(*arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "bench.security.strangers", *arguments]
-    process = subprocess.Popen(command, text=True, **options)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
 class Watch:
     """The most resident memory of a process meanwhile."""
 
@@ -262,10 +251,10 @@ class Window:
         }
 
     def attacked(self, name: str, target: Address) -> dict[str, Any]:
-        where = (target[0], str(target[1]))
-        with ourselves("--attack", name, *where, "--seconds", str(self.seconds)) as attacker:
+        words = ("--attack", name, *target, "--seconds", self.seconds)
+        with Program("bench.security.strangers", *words) as attacker:
             row = self.measure()
-            assert attacker.poll() in (None, 0), "the attacker has failed"
+            assert attacker.process.poll() in (None, 0), "the attacker has failed"
         self.settle()
         return row
 
@@ -299,9 +288,8 @@ def run(chosen: argparse.Namespace, place: Path) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     try:
         window = Window(nodes, chosen.rate, chosen.seconds)
-        with ourselves("--listen", stdout=subprocess.PIPE) as bare:
-            assert bare.stdout is not None
-            elsewhere = (HOST, int(bare.stdout.readline()))
+        with Program("bench.security.strangers", "--listen") as bare:
+            elsewhere = (HOST, int(bare.line()))
             window.measure()
             for repetition in range(chosen.repetitions):
                 for name in chosen.attacks or ATTACKS:
