@@ -163,10 +163,8 @@ class PostgresSource:
         try:
             name = f"canopy_view_{reader.info.backend_pid}"
             position, snapshot = link.create_slot(name, for_a_moment=True)
-            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
+            shapes = self._shapes_in(reader, snapshot)
             link.close()
-            shapes = [shape_of(reader, place) for place in self._publication.tables()]
             decoders = {shape.table.name: shape.decoders for shape in shapes}
             yield SourceView(
                 position,
@@ -206,14 +204,19 @@ class PostgresSource:
         self._drop_slot()
         position, name = self._link.create_slot(self._slot)
         with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
-            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
-            shapes = [shape_of(reader, place) for place in self._publication.tables()]
+            shapes = self._shapes_in(reader, name)
             for shape in shapes:
                 self._resending.learn(shape.table)
             yield from snapshot((s.table, scan(reader, s.table, s.decoders)) for s in shapes)
         yield Change(END, commit=Commit(position, 0, 0.0, self.id))
         self._begin(position)
+
+    def _shapes_in(self, reader: psycopg.Connection[Any], snapshot: str) -> list[Shape]:
+        """Begin a transaction that sees an exported snapshot. Return the captured tables' shapes in
+        it."""
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
+        return [shape_of(reader, place) for place in self._publication.tables()]
 
     def changes(self, wait: float) -> Iterator[Change]:
         """Yield the transactions of the slot, and pieces of tables sent again."""
