@@ -138,8 +138,7 @@ class StreamCommands(Machine):
             else:
                 self._ask(
                     client,
-                    command.request,
-                    command.name,
+                    command,
                     lambda ticket: FoundStream(ticket, command.name, id_, options),
                     lambda found: self._look_until_captured(client, command.request, found),
                 )
@@ -159,8 +158,7 @@ class StreamCommands(Machine):
             return
         self._ask(
             client,
-            command.request,
-            command.name,
+            command,
             lambda ticket: ChangeStream(ticket, command.name, **wanted),
             lambda found: self._look_until_captured(client, command.request, found),
         )
@@ -169,8 +167,7 @@ class StreamCommands(Machine):
         """Have the owner of the name remove a stream."""
         self._ask(
             client,
-            command.request,
-            command.name,
+            command,
             lambda ticket: EraseStream(ticket, command.name),
             lambda found: self.port.reply(client, Done(command.request)),
         )
@@ -178,20 +175,20 @@ class StreamCommands(Machine):
     def _ask(
         self,
         client: int,
-        request: int,
-        name: str,
+        command: AddStream | EditStream | RemoveStream | GetStreams | LookAtIntake,
         message: Callable[[int], Message],
         then: Callable[[StreamFound], None],
     ) -> None:
-        """Ask a stream's owner; its refusal is the answer to the program."""
+        """Ask the owner of the stream that a command names; its refusal is the answer to the
+        program."""
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, StreamFound):
                 then(answer)
             else:
-                self._fail(client, request, answer.code, answer.reason)
+                self._fail(client, command.request, answer.code, answer.reason)
 
-        self.questions.ask(name, message, answered)
+        self.questions.ask(command.name, message, answered)
 
     def _fail(self, client: int, request: int, code: str, reason: str) -> None:
         self.port.reply(client, Failed(request, code, reason))
@@ -209,8 +206,7 @@ class StreamCommands(Machine):
 
         self._ask(
             client,
-            command.request,
-            command.name,
+            command,
             lambda ticket: AskStream(ticket, command.name),
             lambda found: self._look(client, command.request, found),
         )
@@ -219,8 +215,7 @@ class StreamCommands(Machine):
         """Describe the stream once more."""
         self._ask(
             timer.client,
-            timer.request,
-            timer.name,
+            timer,
             lambda ticket: AskStream(ticket, timer.name),
             lambda found: self._look(timer.client, timer.request, found, timer.until),
         )

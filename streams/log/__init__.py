@@ -18,7 +18,8 @@ receipts.
 * `chunk`: the unit that is written, replicated and hashed. `batches`: the rows of a chunk of
   events. `zones`: their least and greatest values, attribute by attribute.
 * `state`: the fold of the log, with which each segment begins: producers, durable consumers,
-  replicas, floors. Its parts: `group_state`, `half_state`, `origins`, `lost_rows`.
+  replicas, floors. Its parts: `group_state`, `half_state`, `origins`, `lost_rows`. `runs`: sets of
+  numbers, in `group_state` and `origins`.
 * `table`: the newest row of each key.
 * `shard_log`: a shard's chunks and segments in memory; places by number, offset and time.
 * `recovery`: a folder read at start, with its holes and its torn tail.

@@ -8,13 +8,14 @@ mark: the row stays in the log, and is done until an operator retries it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import msgspec
 
 from streams.log.chunk import Chunk
+from streams.log.runs import Run, Runs
 
 NAME_MOST: Final = 128
 """The limit of characters of a group's name."""
@@ -43,48 +44,16 @@ FORMER_MOST: Final = 8
 and others as far as there is room, to explain what became of their rows. Guess."""
 
 Attribute = Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)]
-Run = tuple[int, int]
 
 
-class Runs:
-    """A set of offsets. Adding and looking up cost the logarithm of the runs."""
-
-    def __init__(self, floor: int = 0, runs: Iterable[tuple[int, int]] = ()) -> None:
-        """`runs`: (first offset, the offset behind the last) of each, in any order."""
-        self.floor = floor
-        """All offsets below it are in the set; the floor itself is not."""
-        self._firsts: list[int] = []
-        self._ends: list[int] = []
-        for first, end in runs:
-            self.add(first, end)
-
-    @property
-    def runs(self) -> tuple[tuple[int, int], ...]:
-        """The runs above the floor, ascending; between two of them lies at least one offset."""
-        return tuple(zip(self._firsts, self._ends, strict=True))
-
-    def __contains__(self, offset: int) -> bool:
-        return self.end_of(offset) > offset
-
-    def end_of(self, offset: int) -> int:
-        """The lowest offset from `offset` on that is not in the set."""
-        if offset < self.floor:
-            return self.floor
-        place = bisect_right(self._firsts, offset) - 1
-        return max(offset, self._ends[place]) if place >= 0 else offset
+class DoneRows(Runs):
+    """The offsets that are done for a group. The floor itself is not."""
 
     def add(self, first: int, end: int) -> None:
         """Add the offsets from `first` to before `end`."""
-        first = max(first, self.floor)
-        if end <= first:
-            return
-        low, high = bisect_left(self._ends, first), bisect_right(self._firsts, end)
-        if low < high:
-            first, end = min(first, self._firsts[low]), max(end, self._ends[high - 1])
-        self._firsts[low:high], self._ends[low:high] = [first], [end]
-        if self._firsts[0] <= self.floor:
-            self.floor = self._ends.pop(0)
-            del self._firsts[0]
+        super().add(first, end)
+        if self._firsts and self._firsts[0] <= self.floor:
+            self.raise_floor(self._ends[0])
 
     def remove(self, offset: int) -> None:
         """Remove one offset. An offset below the floor becomes the floor."""
@@ -224,7 +193,7 @@ class Group:
         name: str,
         number: int,
         options: GroupOptions,
-        done: Runs,
+        done: DoneRows,
         longest: float = 0.0,
         former: tuple[FormerSelector, ...] = (),
     ) -> None:
@@ -315,10 +284,10 @@ class GroupStates:
         """Apply an entry of a chunk. An entry of a removed group, or of a former group of the same
         name, changes nothing."""
         if isinstance(entry, GroupFounded):
-            founded = Group(entry.name, chunk.number, entry.options, Runs(entry.floor))
+            founded = Group(entry.name, chunk.number, entry.options, DoneRows(entry.floor))
             self.groups.setdefault(entry.name, founded)
         elif isinstance(entry, GroupKnown):
-            done = Runs(entry.floor, entry.runs)
+            done = DoneRows(entry.floor, entry.runs)
             known = Group(
                 entry.name, entry.number, entry.options, done, entry.longest, entry.former
             )

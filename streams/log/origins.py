@@ -11,13 +11,14 @@ are copied in order: there the floor suffices.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Final
 
 import msgspec
 
 from streams.log.batches import BatchHead
+from streams.log.runs import Run, Runs
 
 CAPTURED: Final = "@>"
 """Begins the producer of a batch of captured events; the publisher's node follows, and the batch's
@@ -63,45 +64,14 @@ OriginEntry = OriginNumbers | OriginScanned
 ORIGIN_ENTRIES: Final = (OriginNumbers, OriginScanned)
 
 
-class _Numbers:
-    """The numbers of one origin: runs [start, end) above the floor, ascending, with gaps between
-    them."""
+class _Numbers(Runs):
+    """The numbers of one origin. Those below the floor that were not appended count as such."""
 
-    __slots__ = ("ends", "floor", "losses", "starts")
+    __slots__ = ("losses",)
 
-    def __init__(self, floor: int = 0) -> None:
-        self.floor = floor
+    def __init__(self, floor: int = 0, runs: Iterable[Run] = ()) -> None:
+        super().__init__(floor, runs)
         self.losses = 0  # of the copied shard's log, when it reported the floor
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-
-    def has(self, number: int) -> bool:
-        if number < self.floor:
-            return True
-        place = bisect_right(self.starts, number) - 1
-        return place >= 0 and number < self.ends[place]
-
-    def add(self, first: int, end: int) -> None:
-        """Add a run, and join it with the runs that it touches."""
-        starts, ends = self.starts, self.ends
-        if not ends or first > ends[-1]:
-            starts.append(first)
-            ends.append(end)
-            return
-        low = bisect_right(ends, first - 1)
-        high = bisect_right(starts, end)
-        if low < high:
-            first, end = min(first, starts[low]), max(end, ends[high - 1])
-        starts[low:high], ends[low:high] = [first], [end]
-
-    def forget(self, runs: int) -> None:
-        """Forget the lowest runs: all numbers up to their end count as appended."""
-        self.raise_floor(self.ends[runs - 1])
-
-    def raise_floor(self, floor: int) -> None:
-        self.floor = max(self.floor, floor)
-        gone = bisect_right(self.ends, self.floor)
-        del self.starts[:gone], self.ends[:gone]
 
 
 class OriginStates:
@@ -114,7 +84,7 @@ class OriginStates:
     def has(self, name: str, session: int, number: int) -> bool:
         """Whether the row with this number was appended, or counts as appended."""
         known = self._origins.get((name, session))
-        return known is not None and known.has(number)
+        return known is not None and number in known
 
     def is_forgotten(self, name: str, session: int, number: int) -> bool:
         """Whether the row counts as appended only because its run was forgotten."""
@@ -136,7 +106,7 @@ class OriginStates:
         for (name, session), known in self._origins.items():
             runs: list[int] = []
             at = known.floor
-            for start, end in zip(known.starts, known.ends, strict=True):
+            for start, end in known.runs:
                 runs += (start - at, end - start)
                 at = end
             yield OriginNumbers(name, session or known.losses, known.floor, tuple(runs))
@@ -149,13 +119,10 @@ class OriginStates:
         if entry.name.startswith(COPIED):
             self._copied(entry.name, entry.floor, entry.session)
             return
-        known = self._origins[entry.name, entry.session] = _Numbers(entry.floor)
-        at = entry.floor
-        for missing, there in zip(entry.runs[::2], entry.runs[1::2], strict=True):
-            known.starts.append(at + missing)
-            at += missing + there
-            known.ends.append(at)
-        self._runs += len(known.ends)
+        places = list(accumulate(entry.runs, initial=entry.floor))
+        known = _Numbers(entry.floor, zip(places[1::2], places[2::2], strict=True))
+        self._origins[entry.name, entry.session] = known
+        self._runs += known.count
 
     def appended(self, head: BatchHead) -> None:
         """Note a batch whose producer begins with `CAPTURED` or `COPIED`."""
@@ -164,11 +131,11 @@ class OriginStates:
             self._copied(head.producer, end, head.session)
             return
         known = self._touch(head.producer, head.session)
-        before = len(known.ends)
+        before = known.count
         known.add(head.sequence, end)
-        if len(known.ends) > RUNS_MOST:
+        if known.count > RUNS_MOST:
             known.forget(RUNS_MOST // 4)
-        self._runs += len(known.ends) - before
+        self._runs += known.count - before
         if self._runs > RUNS_ALL:
             self._forget_runs()
 
@@ -182,7 +149,7 @@ class OriginStates:
         self._origins[name, session] = known
         while len(self._origins) > ORIGINS_MOST:
             gone = self._origins.pop(next(iter(self._origins)))
-            self._runs -= len(gone.ends)
+            self._runs -= gone.count
         return known
 
     def _forget_runs(self) -> None:
@@ -191,6 +158,6 @@ class OriginStates:
         for known in self._origins.values():
             if self._runs <= RUNS_ALL * 3 // 4:
                 return
-            if known.ends:
-                self._runs -= len(known.ends)
-                known.forget(len(known.ends))
+            if known.count:
+                self._runs -= known.count
+                known.forget(known.count)

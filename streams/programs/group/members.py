@@ -245,7 +245,7 @@ class Members(Attachments[_Membership, ShardLeases]):
     def attach(self, client: int, command: AttachGroup) -> None:
         """Begin a membership in a group for a program, and answer the program when the leaders have
         opened it. Refuses a command with invalid options."""
-        if fault := _fault(command):
+        if fault := fault_of(wanted_by(command)) or fault_in_group(command):
             self.fail(client, command.request, fault)
             return
         token = f"{self.port.me.id}.{self.incarnation}.{self.next_number()}"
@@ -379,7 +379,7 @@ class Members(Attachments[_Membership, ShardLeases]):
     def looked_at(self, session: _Session, is_keeping: bool) -> None:
         """As `Attachments`: repeat acknowledgements, and extend leases."""
         if is_keeping:
-            self._repeat(session)
+            self._send_settled(session, session.part.unanswered(self.port.now))
         elif session.part.lease < 4 * pacing.KEEP_ALIVE:  # half of it may be over before the next
             self._send_settled(session, session.part.to_extend(self.port.now))
 
@@ -398,10 +398,6 @@ class Members(Attachments[_Membership, ShardLeases]):
             told = SettleLeases(session.shard, session.number, self.port.now, some)
             self.port.send(session.leader, told)
 
-    def _repeat(self, session: _Session) -> None:
-        """Send acknowledgements without an answer, and extensions that are due."""
-        self._send_settled(session, session.part.unanswered(self.port.now))
-
     def on_look(self, timer: LookAtMembers) -> None:
         """Do the periodic work."""
         self.look()
@@ -418,7 +414,7 @@ class Members(Attachments[_Membership, ShardLeases]):
             self.answered(session)
             session.happens(Move.OPENED)
         leases.joined(message.attachment, message.options.lease, message.kept)
-        self._repeat(session)
+        self._send_settled(session, leases.unanswered(self.port.now))
         self.flows(member)
         if not member.is_ready and all(each.is_open for each in member.sessions):
             member.is_ready = True
@@ -465,8 +461,3 @@ class Members(Attachments[_Membership, ShardLeases]):
     def on_moved(self, sender: Peer, message: MembersMoved) -> None:
         """Move memberships to another leader."""
         self.moved(sender, message.members, message.leader)
-
-
-def _fault(command: AttachGroup) -> tuple[str, str] | None:
-    """Return code and reason why a membership cannot begin; None: it can."""
-    return fault_of(wanted_by(command)) or fault_in_group(command)

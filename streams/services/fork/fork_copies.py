@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from overlay.machine import Peer
 from streams.log.batches import (
     BatchHead,
@@ -150,14 +152,7 @@ def _add(
 ) -> None:
     last = found[-1] if found else None
     if last is not None and last.verdict == verdict and _follows(last.head, head, sequence, at):
-        longer = BatchHead(
-            last.head.producer,
-            last.head.session,
-            last.head.sequence,
-            last.head.count + 1,
-            fork=fork,
-            at=last.head.at,
-        )
+        longer = replace(last.head, count=last.head.count + 1)
         last.rows.append(row)
         found[-1] = JudgedRows(verdict, longer, last.rows)
         return
@@ -282,18 +277,10 @@ class ShardForkCopies(LedShard):
         repeated = sum(part.head.count for part in found if part.verdict == REPEATED)
         conflicting = sum(part.head.count for part in found if part.verdict == CONFLICTING)
         self._append_rows([part for part in found if part.verdict != REPEATED])
-        known = self.replica.state.forks.known.get(job.fork)
-        before = (0, 0, 0) if known is None else (known.rows, known.conflicting, known.repeated)
-        entry = ForkCopied(
-            job.fork,
-            job.chunk.number,
-            job.chunk.hash,
-            job.chunk.next_offset,
-            before[0],
-            before[1],
-            before[2] + repeated,
-        )
-        self.append_entries(PRODUCERS, [entry])
+        place = (job.fork, job.chunk.number, job.chunk.hash, job.chunk.next_offset)
+        known = self.replica.state.forks.known.get(job.fork) or ForkCopied(*place)
+        counts = (known.rows, known.conflicting, known.repeated + repeated)
+        self.append_entries(PRODUCERS, [ForkCopied(*place, *counts)])
         rows = sum(part.head.count for part in found)
         self.port.count("fork_rows_appended", rows - repeated)
         self.port.count("fork_rows_repeated", repeated)

@@ -18,7 +18,8 @@ from math import isfinite
 from typing import Final
 
 from matching import Value
-from streams.log.group_state import GroupOptions, Run
+from streams.log.group_state import GroupOptions
+from streams.log.runs import Run
 
 AGEING: Final = 5.0
 """Seconds of one step of priority: a row waits no longer than `PRIORITY_MOST` times this for later

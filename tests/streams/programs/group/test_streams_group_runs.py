@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from streams.log.group_state import GroupOptions, Runs
+from streams.log.group_state import DoneRows, GroupOptions
 from streams.services.group.window import Window, pending
 from tests.support.examples import seeds
 
@@ -14,7 +14,7 @@ from tests.support.examples import seeds
 @pytest.mark.parametrize("seed", seeds(8))
 def test_runs_are_a_set_of_offsets(seed: int) -> None:
     rng = Random(seed)
-    runs, model = Runs(), set[int]()
+    runs, model = DoneRows(), set[int]()
     for _ in range(60):
         first = rng.randrange(40)
         if rng.random() < 0.7:
@@ -28,7 +28,7 @@ def test_runs_are_a_set_of_offsets(seed: int) -> None:
         assert runs.floor == next(n for n in range(60) if n not in model)
         ends = [end for run in ((0, runs.floor), *runs.runs) for end in run]
         assert ends[1:] == sorted(set(ends[1:]))
-        again = Runs(runs.floor, runs.runs)
+        again = DoneRows(runs.floor, runs.runs)
         assert (again.floor, again.runs) == (runs.floor, runs.runs)
 
 
