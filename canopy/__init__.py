@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from canopy.client.notices import Disconnected, Gap
     from canopy.client.publication import PublishResult
     from canopy.client.seals import seal_of
+    from canopy.client.streams.management import newest_stream
     from canopy.client.streams.membership import Member
-    from canopy.client.streams.newest import newest_stream
     from canopy.client.streams.positions import Positions
     from canopy.client.streams.producer import AppendResult, Producer, ProducerStart
     from canopy.client.streams.reading import Reading
@@ -97,7 +97,7 @@ _HOMES: Final = {
     "canopy.client.streams.producer": ("AppendResult", "Producer", "ProducerStart"),
     "canopy.client.streams.membership": ("Member",),
     "canopy.client.streams.reading": ("Reading",),
-    "canopy.client.streams.newest": ("newest_stream",),
+    "canopy.client.streams.management": ("newest_stream",),
     "canopy.client.streams.positions": ("Positions",),
     "canopy.client.errors": (
         "AddressError",

@@ -320,8 +320,8 @@ MACHINES = ("overlay", "matching", "node", "streams")
 SANS_IO = tuple(  # the core of the client library
     f"canopy.client.{name}"
     for name in (
-        *("session", "arrivals", "frames", "resubscription"),
-        *("notices", "errors", "hints", "comparison", "command_check"),
+        *("session", "frames", "resubscription"),
+        *("notices", "errors", "hints", "comparison"),
     )
 )
 # Except what brings compiled kernels into the process, as an import would.

@@ -45,7 +45,7 @@ from bench.command import SEED, parser, show
 from canopy.sim.scenario.run import Progress, ScenarioRun, judge_run
 from canopy.sim.scenario.scenario import Fault, FaultPhase, Scenario
 from canopy.sim.scenario.workload import WorkloadShape
-from canopy.sim.world.certificates import SimulatedCertificates
+from canopy.sim.world.signer import SimulatedCertificates
 from canopy.sim.world.world import CLIENT
 from canopy.wire.keys.certificates import DAY, NODE_DAYS
 from canopy.wire.keys.rotation import RenewalTimes

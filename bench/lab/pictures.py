@@ -27,7 +27,7 @@ from textual.widgets import Input
 from bench.lab.record import ROOT
 from canopy.feeds.objects import delivery_object
 from canopy.tui.app import CanopyApp
-from canopy.tui.model.client import connector
+from canopy.tui.model.requester import connector
 from canopy.tui.widgets.selector_input import SelectorInput
 
 SELECTORS: Final = {

@@ -18,7 +18,7 @@ from typing import Final
 from bench.processes.programs import Program
 from canopy.feeds.objects import delivery_object
 from canopy.tui.app import CanopyApp
-from canopy.tui.model.client import Connector, connector
+from canopy.tui.model.requester import Connector, connector
 
 SIZE: Final = (132, 36)
 """Columns and lines of the screen."""

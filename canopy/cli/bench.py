@@ -294,7 +294,7 @@ def bench(
     canopy bench --from /tmp/a --to /tmp/b --to /tmp/c --events 100000
     canopy bench --from lab --to home --rate 500 --events 5000 --json | jq .latency_ms
     """
-    from canopy.cli.bars import Bars
+    from canopy.cli.display import Bars
 
     plan = MeasurementPlan(events, size, rate, receipt, timeout)
     publishers, subscribers = sources or [connect], sinks or [connect]

@@ -14,8 +14,7 @@ from canopy.cli.connect import connect_option, json_option, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
-from canopy.cli.keys.command import seconds_of
-from canopy.cli.keys.tokens import (
+from canopy.cli.keys.access import (
     as_fields,
     print_tokens,
     publishes_option,
@@ -23,6 +22,7 @@ from canopy.cli.keys.tokens import (
     term_option,
     where_option,
 )
+from canopy.cli.keys.command import seconds_of
 from canopy.cli.output import print_json
 
 file = click.Path(path_type=Path)

@@ -11,8 +11,8 @@ Read in this order:
 - ``faces`` how a method is written once, as a coroutine, for programs that block and for programs
   of trio and asyncio; ``link`` the interfaces that the coroutines await: a connection, and a
   runtime;
-- the core, without IO: ``session`` one connection (with ``frames`` and ``arrivals``: decoding,
-  order and credit), ``node`` the client's node across connections, ``resubscription`` the
+- the core, without IO: ``session`` one connection, its checks, order and credit (with
+  ``frames``: decoding), ``node`` the client's node across connections, ``resubscription`` the
   subscriptions across connections, ``consumer`` the subscriptions' events, ``publication`` from
   events to publications and from replies to a result, ``streams`` durable streams, ``client`` the
   class that programs use, requests that ask for answers, and `connect`; ``seals`` payloads that are
@@ -20,7 +20,7 @@ Read in this order:
 - connections: ``blocking`` over a blocking socket (any command, no reconnecting), ``async_link``
   over a stream of trio or asyncio (canopy/trio.py, canopy/aio.py);
 - ``control_socket`` where a node's socket is, ``remote`` a node on another machine, ``contexts``
-  the user's names for data folders; ``command_check`` checks before a command is sent;
+  the user's names for data folders;
 - for people: ``hints`` about a selector, ``comparison`` of a selector with a changed one.
 
 Called by programs, the command line, the terminal UI, and the measurements. It knows the vocabulary

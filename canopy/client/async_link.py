@@ -3,7 +3,7 @@
 No task runs in the background: a task that waits for a reply or an event reads the socket, and
 hands what it reads to the other waiting tasks. So nothing has to be started, cancelling a task
 loses nothing, and a program that takes no events gets none, which its node learns by the credit
-(canopy/client/arrivals.py).
+(canopy/client/session.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Several threads may use one client. The first waiting thread reads the socket an
 to the others: a reply to the thread that asked, deliveries to `deliveries`. So threads that wait
 for deliveries and threads that make requests do not disturb each other. A program that takes no
 deliveries holds its node back by its credit, and can still make requests
-(canopy/client/arrivals.py).
+(canopy/client/session.py).
 
 All errors are a `ControlError` (canopy/client/errors.py).
 """

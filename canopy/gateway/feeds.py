@@ -21,7 +21,7 @@ from canopy.client.errors import (
     UnreachableError,
 )
 from canopy.client.notices import Disconnected, Notice
-from canopy.client.streams.newest import newest_stream
+from canopy.client.streams.management import newest_stream
 from canopy.client.streams.positions import Positions
 from canopy.client.streams.reading import AsyncReading, Start, parse_start
 from canopy.feeds.objects import delivery_object, stream_object

@@ -21,7 +21,7 @@ from textual.theme import Theme
 from canopy.client.errors import CommandTimeoutError, ControlError, DeniedError
 from canopy.tui.constants import POLL_TICKS, RATE_TICKS, TELEMETRY_PERIOD, TICK
 from canopy.tui.model.attachment import Attachment, Changes
-from canopy.tui.model.client import Connector, connector
+from canopy.tui.model.requester import Connector, connector
 from canopy.tui.model.saved import SavedSubscriptions, saved_path
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.export import AsObject, write_new

@@ -1,25 +1,73 @@
-"""`canopy access`: programs on other machines that may use a node."""
+"""`canopy access`: programs on other machines that may use a node; and the options and listings
+that their tokens share with those of a gateway."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
-from canopy.cli.keys.command import data_option, key_folder, seconds_of
-from canopy.cli.keys.tokens import (
-    as_fields,
-    print_tokens,
-    publishes_option,
-    streams_option,
-    term_option,
-    where_option,
+from canopy.cli.keys.command import data_option, key_folder, seconds_of, when
+from canopy.cli.output import console, print_json, table
+
+if TYPE_CHECKING:
+    from canopy.wire.token_file import ProgramToken
+
+
+where_option = click.option(
+    "--where",
+    "subscribe",
+    metavar="SELECTOR",
+    default="",
+    help="Limit subscriptions to this selector.",
 )
-from canopy.cli.output import print_json
+publishes_option = click.option(
+    "--publishes",
+    "publish",
+    metavar="SELECTOR",
+    default="",
+    help="Limit publications to this selector.",
+)
+streams_option = click.option(
+    "--stream",
+    "streams",
+    multiple=True,
+    metavar="STREAM",
+    help="Append to this stream, or those of a pattern (logs_*); repeatable. [default: none]",
+)
+term_option = click.option(
+    "--for", "term", metavar="TIME", default="", help="How long: 1h, 30d. [default: for ever]"
+)
+
+SHOWN = ("name", "scopes", "publish", "subscribe", "streams", "created", "expires")
+"""The fields of a token in JSON: all but its hash."""
+
+
+def as_fields(token: ProgramToken) -> dict[str, Any]:
+    """Return a token's fields for JSON, without its hash."""
+    return {name: getattr(token, name) for name in SHOWN}
+
+
+def print_tokens(tokens: Sequence[ProgramToken], without: str) -> None:
+    """Print a table of tokens, or the text `without` if there are none."""
+    shown = table("=name", "scopes", "subscribes", "publishes", "appends to", "until")
+    now = time.time()
+    for one in tokens:
+        until = when(one.expires) if one.expires else "for ever"
+        shown.add_row(
+            one.name,
+            ", ".join(one.scopes),
+            one.subscribe or "any",
+            one.publish or "any",
+            ", ".join(one.streams) or "no stream",
+            "expired" if one.is_expired(now) else until,
+        )
+    console().print(shown if tokens else without)
 
 
 @click.group(cls=HintingGroup)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from canopy.cli.bars import Bars
 from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.constants import LINE_INTERVAL, MAX_CONFIGURATIONS, REDRAW_INTERVAL
+from canopy.cli.display import Bars
 from canopy.cli.output import console, table
 from canopy.sim.world.cost import resident
 

@@ -36,7 +36,7 @@ def edit(name: str, node: NodeOptions, **options: Any) -> None:
     canopy stream edit alarms --keep-for 7d
     canopy stream edit quakes --capture "mag > 6"
     """
-    from canopy.client.streams.descriptions import bounds
+    from canopy.client.streams.management import bounds
     from overlay.client import Streams
     from overlay.stream_client import EditStream
 
@@ -123,7 +123,7 @@ def edit_group(name: str, group: str, start: str | None, node: NodeOptions, **ch
 def described(group: GroupInfo) -> list[str]:
     """Return sentences about a group's options, and about former selectors that still apply to
     rows."""
-    from canopy.client.streams.descriptions import former_selectors, founded_with
+    from canopy.client.streams.management import former_selectors, founded_with
 
     what = group.selector or "all events"
     return [f"{group.name} gets {what}: {founded_with(group)}", *former_selectors(group)]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from canopy.cli.bars import Bars
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, json_option, node_options
+from canopy.cli.display import Bars
 from canopy.cli.errors import FAILURE, OK, CommandError
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.streams.options import parse_size

@@ -14,9 +14,9 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from canopy.cli.bars import Bars
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options, seal_option
+from canopy.cli.display import Bars
 from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
 from canopy.cli.output import print_json

@@ -159,7 +159,7 @@ def info(name: str, node: NodeOptions) -> None:
     canopy stream info alarms
     """
     from canopy.client.errors import CommandFailed
-    from canopy.client.streams.descriptions import bounds, former_selectors, founded_with
+    from canopy.client.streams.management import bounds, former_selectors, founded_with
     from overlay.client import GetStreams, Streams
 
     with node.open() as client:

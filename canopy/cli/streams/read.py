@@ -142,7 +142,7 @@ def positions_of(text: str | None) -> Positions:
 def read_stream(wanted: FollowOptions, show: Show) -> int:
     """Print a stream's rows; without a stream, those of the stream that has the newest events of
     the selector. Returns the exit code. Raises UsageError."""
-    from canopy.client.streams.newest import newest_stream
+    from canopy.client.streams.management import newest_stream
     from matching import compile_selector
 
     if not wanted.stream and wanted.start != "last":

@@ -16,8 +16,8 @@ from typing import Final
 
 import click
 
-from canopy.cli.bars import Bars
 from canopy.cli.connect import json_option, open_client
+from canopy.cli.display import Bars
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json
 from canopy.cli.parameters import Number

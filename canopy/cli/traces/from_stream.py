@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from canopy.cli.bars import Bars
 from canopy.cli.connect import json_option, open_client
+from canopy.cli.display import Bars
 from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
 from canopy.cli.output import console, plain, print_json, table

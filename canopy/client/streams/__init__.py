@@ -8,7 +8,6 @@ be repeated are repeated; for others the error says that the outcome is unknown
 
 *Read in this order*: `producer`: appends of events, with or without a producer's name.
 `transaction`: events that are decided later. `reading`: events by content, from `positions`.
-`membership`: rows that the members of a group share. `management`: options of streams. `newest`:
-the stream with the newest events of a selector. `descriptions`: options of streams and groups, in
-sentences.
+`membership`: rows that the members of a group share. `management`: options of streams and groups,
+also in sentences, and the stream with the newest events of a selector.
 """

@@ -22,7 +22,6 @@ from math import isfinite
 from random import Random
 from typing import Any
 
-from canopy.sim.world.certificates import SimulatedCertificates
 from canopy.sim.world.clients import CARRIED_FOR, Clients, Crash, Publication, SimulatedSubscription
 from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, SimulatedDiskError
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
@@ -32,6 +31,7 @@ from canopy.sim.world.processor import Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.signer import (
+    SimulatedCertificates,
     SimulatedPolicyStore,
     SimulatedRevocations,
     SimulatedSigner,

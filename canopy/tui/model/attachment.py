@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 from canopy.client.streams.reading import Start
 from canopy.tui.constants import REQUEST_TIMEOUT, SUBSCRIPTIONS, UNDO, UNDO_EVENTS
-from canopy.tui.model.client import Connector
 from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.rates import Rate
-from canopy.tui.model.requester import OnReply, Requester
+from canopy.tui.model.requester import Connector, OnReply, Requester
 from canopy.tui.model.saved import SavedSubscription, SavedSubscriptions
 from canopy.tui.model.stream_reader import StreamReader
 from canopy.tui.model.subscriber import Subscriber, SubscriptionState

@@ -15,12 +15,37 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from canopy.client.blocking import ControlClient
-from canopy.client.errors import CommandFailed, CommandTimeoutError
+from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlError
 from canopy.client.resubscription import Backoff
-from canopy.tui.constants import IDLE_CHECK, REQUEST_TIMEOUT, REQUESTS
-from canopy.tui.model.client import LOST, Connector, reason_of
+from canopy.client.seals import open_seals
+from canopy.tui.constants import CONNECT_TIMEOUT, IDLE_CHECK, REQUEST_TIMEOUT, REQUESTS
 from canopy.tui.model.inbox import Inbox
-from overlay.client import Command, Failed, GetStatus, Reply
+from overlay.client import CREDIT, Command, Failed, GetStatus, Reply
+
+LOST = (ControlError, OSError)
+"""The errors of a connection that fails; CommandFailed, a subclass, has to be caught before."""
+
+Connector: TypeAlias = Callable[[], ControlClient]
+"""Opens a connection to the node, or raises a ControlError with advice."""
+
+
+def connector(where: str | None, seal: str | None = None) -> Connector:
+    """Return a function that connects to the node of the data folder `where` (None: the default
+    one). Payloads are sealed and opened with the seal file `seal`. Raises a ControlError.
+
+    Each thread has its own connection, and so each subscription: a slow SUBACK does not delay the
+    events of another, and the end of the connection ends the subscription at the node, however the
+    TUI ended.
+    """
+    sealer = open_seals(seal)
+    return lambda: ControlClient.connect(where, CONNECT_TIMEOUT, CREDIT, sealer)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its class."""
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
 
 OnReply: TypeAlias = Callable[[Reply], None]
 """Called in the app's thread with the reply; a refusal, a time-out or a lost connection is a

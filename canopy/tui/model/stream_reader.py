@@ -14,8 +14,8 @@ from canopy.client.blocking import blocking_node
 from canopy.client.errors import ControlError
 from canopy.client.streams.reading import Reading, Start, wanted_reading
 from canopy.tui.constants import REQUEST_TIMEOUT, STOP_CHECK
-from canopy.tui.model.client import Connector, reason_of
 from canopy.tui.model.inbox import Inbox
+from canopy.tui.model.requester import Connector, reason_of
 from overlay.client import StreamEvent
 
 

@@ -18,8 +18,8 @@ from canopy.client.errors import CommandFailed
 from canopy.client.notices import Disconnected, Gap
 from canopy.client.resubscription import KeptSelector
 from canopy.tui.constants import STOP_CHECK
-from canopy.tui.model.client import Connector
 from canopy.tui.model.inbox import Inbox
+from canopy.tui.model.requester import Connector
 from overlay.client import Delivery
 
 

@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
 from canopy.client.seals import labelled, seal_of
-from canopy.client.streams.descriptions import bounds
+from canopy.client.streams.management import bounds
 from canopy.client.streams.reading import Start, parse_start
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.log import EventLog

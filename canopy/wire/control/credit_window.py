@@ -3,7 +3,7 @@
 The same rule as between two nodes (M3, overlay/links/send_buffer.py), with the same words: credit
 is in bytes and granted by the receiver, and the bytes under way never exceed it. Under way are
 frames of deliveries that were sent and that the client has not *consumed*: its program has not
-taken them (canopy/client/arrivals.py). Replies to commands and notices of drops need no credit.
+taken them (canopy/client/session.py). Replies to commands and notices of drops need no credit.
 
 - **The queue.** Deliveries beyond the credit wait encoded, in order, bounded in bytes.
 - **Dropping.** When the queue is full, new deliveries are dropped, so that the waiting ones have no
@@ -34,7 +34,7 @@ array header are 21."""
 
 NOTICES: Final = 100
 """The most notices of missing deliveries that wait among them, as many as the client's library
-keeps (canopy/client/arrivals.py)."""
+keeps (canopy/client/session.py)."""
 
 
 class QueuedDelivery(NamedTuple):

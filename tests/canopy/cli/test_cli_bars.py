@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from canopy.cli.bars import Bars
-from canopy.cli.display import Display
+from canopy.cli.display import Bars, Display
 
 
 def steps(display: Display) -> None:

@@ -20,7 +20,7 @@ from canopy.cli import connect
 from canopy.cli.streams.export import CsvFile
 from canopy.cli.streams.group import stream
 from canopy.cli.streams.manage import troubles
-from canopy.client.streams.descriptions import bounds
+from canopy.client.streams.management import bounds
 from overlay.client import Command, StreamEvent, Streams
 from overlay.info import ConsumerInfo, ReplicaInfo, ShardInfo, StreamInfo
 from overlay.stream_client import EditStream

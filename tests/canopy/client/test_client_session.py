@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from canopy.client.arrivals import NOTICES, Arrivals
 from canopy.client.errors import (
     CommandFailed,
     CommandTimeoutError,
@@ -14,7 +13,7 @@ from canopy.client.errors import (
     UnreachableError,
 )
 from canopy.client.frames import GatheredOpaque, OpaqueEvent
-from canopy.client.session import ControlSession, expected
+from canopy.client.session import NOTICES, Arrivals, ControlSession, expected
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX, REPLY_FRAMES
 from overlay.client import (
     CREDIT,

@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from canopy.client.command_check import PLAIN
 from canopy.client.errors import CommandFailed, EventRefusedError, SelectorRefusedError
 from canopy.client.publication import Drafting
-from canopy.client.session import ControlSession
+from canopy.client.session import PLAIN, ControlSession
 from canopy.wire.transport.framing import COMMAND_FRAMES, LENGTH
 from overlay.client import AppendEvents, BeginReading, Command, Draft, Publish, Subscribe
 from overlay.client_types import COMMANDS

@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import TabbedContent
 
 import canopy
-from canopy.tui.model.client import connector
+from canopy.tui.model.requester import connector
 from harness.real_overlay import Overlay, status, wait_ready
 from tests.canopy.tui.tui_pilot import Rig, play
 

@@ -11,7 +11,7 @@ from textual.widgets import Input
 
 from canopy.feeds.objects import delivery_object
 from canopy.tui.app import CanopyApp
-from canopy.tui.model.client import Connector
+from canopy.tui.model.requester import Connector
 from canopy.tui.model.saved import SavedSubscriptions
 from canopy.tui.model.subscriber import SubscriptionState
 from canopy.tui.widgets.selector_input import SelectorInput

@@ -1,9 +1,9 @@
 """The report: one HTML file about a run, without network access or scripts.
 
 ``page.html`` has the frame and the style (light and dark, by the reader's setting), ``wording``
-formats numbers and the verdict, ``pictures`` draws, and ``sections``, ``breakdown``, ``wrong``,
-``incident_timeline``, ``paths`` and ``downloads`` make the sections. Everything that a user wrote
-is escaped where it enters the HTML.
+formats numbers and the verdict, ``pictures`` draws, and ``sections``, ``breakdown``,
+``incident_timeline``, ``paths`` (slow events, and wrong ones) and ``downloads`` make the sections.
+Everything that a user wrote is escaped where it enters the HTML.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Final
 
-from canopy.traces.analysis.report import breakdown, downloads, paths, sections, wrong
+from canopy.traces.analysis.report import breakdown, downloads, paths, sections
 from canopy.traces.analysis.report.incident_timeline import incident_timeline
 from canopy.traces.analysis.report.wording import duration, headline, verdict
 from canopy.traces.analysis.verdict.outcome import EXACT, NOT_JUDGED
@@ -77,7 +77,7 @@ def drawn(section: Section, findings: Findings) -> str:
 Section = Callable[["Findings"], str]
 
 SECTIONS: Final[tuple[Section, ...]] = (
-    *(incident_timeline, wrong.wrong, breakdown.overlays, sections.days),
+    *(incident_timeline, paths.wrong, breakdown.overlays, sections.days),
     *(sections.latency_section, breakdown.slow_places, sections.tree_discovery),
     *(breakdown.attributes, sections.cost, sections.subscriptions, breakdown.subacks),
     *(breakdown.withheld, sections.load, paths.slowest, paths.corrupt, downloads.downloads),

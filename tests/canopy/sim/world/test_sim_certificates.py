@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from canopy.sim.world.certificates import SimulatedCertificates
+from canopy.sim.world.signer import SimulatedCertificates
 from canopy.sim.world.world import RECHECK, World
 from canopy.wire.keys.certificates import DAY, NODE_DAYS
 from canopy.wire.keys.rotation import RenewalTimes

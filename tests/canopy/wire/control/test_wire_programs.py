@@ -14,9 +14,8 @@ import canopy.trio
 from canopy.cli.errors import FAILURE, known_code
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import NodeFullError
-from canopy.tui.model.client import connector
 from canopy.tui.model.inbox import Inbox
-from canopy.tui.model.requester import Requester
+from canopy.tui.model.requester import Requester, connector
 from canopy.wire.config import load_config
 from overlay.client import GetStatus, Publish, Status
 from tests.support.real.wire_rig import PATIENCE, rig
