@@ -73,7 +73,7 @@ class LogDisk(Protocol):
         """Cut a segment to `size` bytes, durably before any later request: `Written`."""
 
     def drop(self, shard: str, segment: str) -> int:
-        """Delete a segment: `Written`."""
+        """Delete a segment. `Written` follows when that is durable."""
 
     def save(self, shard: str, segment: str) -> int:
         """Keep a copy of a segment as it is, for operators; it is no part of the log: `Written`."""

@@ -159,7 +159,7 @@ class StreamMachines:
         return dict(item for machine in self._of_programs for item in machine.commands().items())
 
     def client_gone(self, client: int) -> None:
-        """A program has gone."""
+        """Drop what a program that has gone has begun and waits for."""
         for machine in self._of_programs:
             machine.client_gone(client)
 

@@ -147,7 +147,7 @@ class StreamCommands(Machine):
         search.start()
 
     def edit(self, client: int, command: EditStream) -> None:
-        """Change a stream's options."""
+        """Have the owner of the name change a stream's options, once those given are valid."""
         fields = [f for f in ChangeStream.__struct_fields__ if f not in ("ticket", "name")]
         wanted = {field: getattr(command, field) for field in fields}
         try:

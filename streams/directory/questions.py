@@ -188,5 +188,5 @@ def _done(way: tuple[str, ...]) -> None:
 
 
 def said(way: tuple[str, ...]) -> str:
-    """A circle in words."""
+    """The reason why streams that copy one another in a circle are refused."""
     return f"a stream would copy itself: {' from '.join(way)}"

@@ -68,7 +68,7 @@ REPORTED: Final = 200
 
 
 class KeepShardsDue(Timer, frozen=True):
-    """Time for a heartbeat."""
+    """Time for the next heartbeat to the nodes that have shards."""
 
 
 Orders = dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]]

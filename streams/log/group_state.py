@@ -158,7 +158,7 @@ class DeadLetterEnded(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
 
 class GroupForgotten(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """A group is removed."""
+    """A group is removed, with its options, its done rows and its dead letters."""
 
     name: str
 

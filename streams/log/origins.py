@@ -102,7 +102,7 @@ class OriginStates:
         return 0 if known is None else known.losses
 
     def entries(self) -> Iterator[OriginEntry]:
-        """The origins as entries."""
+        """The origins as entries of a segment's state, in the order of their last rows."""
         for (name, session), known in self._origins.items():
             runs: list[int] = []
             at = known.floor

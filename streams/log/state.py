@@ -73,7 +73,7 @@ class ForkStates:
         return 0 if known is None else known.next
 
     def entries(self) -> Iterator[ForkCopied]:
-        """The forks as entries."""
+        """The forks as entries of a segment's state, the one copied longest ago first."""
         yield from self.known.values()
 
     def appended(self, head: BatchHead) -> None:

@@ -95,12 +95,12 @@ class TableChunks:
 
     @property
     def waits(self) -> bool:
-        """For chunks from disk."""
+        """Whether it waits for chunks from disk."""
         return self._reader.waits
 
     @property
     def is_lost(self) -> bool:
-        """The next chunk was removed, or cannot be read."""
+        """Whether the next chunk was removed, or cannot be read."""
         return self._reader.is_lost
 
     @property

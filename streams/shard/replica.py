@@ -228,7 +228,7 @@ class Replica(StoredReplica):
         self.lead(max(self.hard_state.epoch, epoch) + 1)
 
     def _begin_leading(self) -> None:
-        """The campaign has succeeded."""
+        """Lead under the epoch of the campaign, which has succeeded."""
         assert self.campaign is not None
         epoch, self.campaign = self.campaign.epoch, None
         self.leader = ShardLeader(self, epoch, self._commit_to, self.retry_soon)

@@ -57,7 +57,7 @@ TAKEN_BYTES: Final = 192 * 1024
 
 
 class LookAtMembers(Timer, frozen=True):
-    """The timer of memberships."""
+    """Time to look at the sessions of all memberships."""
 
 
 class Lease(NamedTuple):
@@ -399,7 +399,7 @@ class Members(Attachments[_Membership, ShardLeases]):
             self.port.send(session.leader, told)
 
     def on_look(self, timer: LookAtMembers) -> None:
-        """Do the periodic work."""
+        """Open and keep sessions, and leave silent leaders."""
         self.look()
 
     # -- answers ---------------------------------------------------------------------------------

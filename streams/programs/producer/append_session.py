@@ -557,7 +557,7 @@ class AppendSession:
             self.end(NO_MAJORITY, reason)  # it is begun again with the next rows
 
     def link_down(self, peer: Peer) -> None:
-        """Leave an unreachable leader."""
+        """Leave a leader, or the holder of a fork, that is unreachable."""
         line = self._line
         is_hinted = line.hint is not None and line.hint.id == peer.id
         if not self._is_leader(peer) and not is_hinted:

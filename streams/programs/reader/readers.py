@@ -72,7 +72,7 @@ TAKEN_BYTES: Final = 192 * 1024
 
 
 class LookAtReadings(Timer, frozen=True):
-    """The timer of readings."""
+    """Time to look at the sessions of all readings."""
 
 
 class _Reading(Attached[BeginReading, Cursor]):
@@ -371,7 +371,7 @@ class Readers(Attachments[_Reading, Cursor]):
         reading.commits = left
 
     def on_look(self, timer: LookAtReadings) -> None:
-        """Do the periodic work."""
+        """Tell programs of positions that have moved, and look at all sessions."""
         self._tell_passed()
         self.look()
 

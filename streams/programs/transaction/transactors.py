@@ -274,7 +274,7 @@ class Transactors(AskMachine):
         self.port.reply(client, Done(command.request))
 
     def refuse(self, client: int, command: Command, reason: Cause | tuple[str, str]) -> None:
-        """As `AskMachine`; count it."""
+        """Refuse a command as `AskMachine` does, and count it."""
         self.port.count("transactions_refused")
         super().refuse(client, command, reason)
 

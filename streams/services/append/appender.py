@@ -516,7 +516,7 @@ class AppendServer(ShardService[Appender]):
             appender.append(sender, message)
 
     def on_open_producer(self, sender: Peer, message: OpenProducer) -> None:
-        """A producer's session begins."""
+        """Begin a producer's session at a shard, or continue the one with the same token."""
         appender = self._asked(sender, message)
         if appender is not None:
             appender.open(sender, message)

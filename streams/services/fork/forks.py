@@ -266,7 +266,7 @@ class Forks(Machine):
         self._asks.ask(fork.ask)
 
     def on_look_at_chunks(self, timer: LookAtForkChunks) -> None:
-        """Send unanswered chunks again."""
+        """Send the chunks again that the main log's leader has not said to be copied."""
         self._asks.look()
 
     def on_located(self, event: StreamLocated) -> None:

@@ -310,7 +310,7 @@ class ShardMembers(LedShard):
             self._refuse(member.peer, member.number, Cause(UNKNOWN_GROUP, reason))
 
     def on_leave_group(self, sender: Peer, message: LeaveGroup) -> None:
-        """A program has gone."""
+        """Remove a member whose program has gone, and give its rows to others."""
         delivery = self._where.pop((sender.id, message.member), None)
         if delivery is not None:
             member = delivery.members[sender.id, message.member]

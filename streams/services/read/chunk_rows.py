@@ -55,7 +55,7 @@ class ChunkRows:
 
     @property
     def sizes(self) -> Sequence[int]:
-        """Bytes of each row."""
+        """The bytes of each row as it is in the log, by place."""
         if not self._sizes:
             self._sizes = [len(row) for each in self._chunks for row in each.loose]
         return self._sizes

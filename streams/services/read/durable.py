@@ -182,7 +182,7 @@ class DurableConsumers:
         self._led.when_committed(lambda: then(refusal))
 
     def flush(self) -> None:
-        """Append the queued entries."""
+        """Append the queued entries. Who waits for them is called when they are committed."""
         moves = [PositionMoved(*key, position) for key, position in self._moves.items()]
         entries: list[Entry] = [*moves, *self._expiring]
         entries += [*self._told, *self._attaching.values()]

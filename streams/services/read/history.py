@@ -154,12 +154,12 @@ class HistoryScan:
 
     @property
     def waits(self) -> bool:
-        """For chunks from disk."""
+        """Whether it waits for chunks from disk."""
         return self._reader.waits
 
     @property
     def is_lost(self) -> bool:
-        """The next chunk was removed, or cannot be read."""
+        """Whether the next chunk was removed, or cannot be read."""
         return self._reader.is_lost
 
     def is_at(self, number: int) -> bool:

@@ -654,7 +654,7 @@ class ReadServer(ShardService[ShardReadings]):
         self.work(timer, BUDGET)
 
     def on_policy_changed(self, event: PolicyChanged) -> None:
-        """Tenants' readings begin again."""
+        """Begin the readings of tenants again, with what the new policy lets them see."""
         for shard in list(self.shards):
             if (readings := self.present(shard)) is not None:
                 readings.begin_again()

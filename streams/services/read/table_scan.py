@@ -62,12 +62,12 @@ class TableScan:
 
     @property
     def waits(self) -> bool:
-        """For chunks from disk."""
+        """Whether it waits for chunks from disk."""
         return self._reader.waits if self._history is None else self._history.waits
 
     @property
     def is_lost(self) -> bool:
-        """The next chunk was removed: there is a newer table."""
+        """Whether the next chunk was removed, since there is a newer table."""
         return self._reader.is_lost if self._history is None else self._history.is_lost
 
     def is_at(self, number: int) -> bool:

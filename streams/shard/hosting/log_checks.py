@@ -231,7 +231,7 @@ class _Walk:
 
     @property
     def bytes(self) -> int:
-        """Bytes that were read."""
+        """Bytes of the log that were read so far."""
         return self.read + (0 if self.checking is None else self.checking.bytes)
 
     def status(self) -> ShardCheck:
@@ -300,7 +300,7 @@ class LogChecks(Machine):
         self.port.set_timer(FIRST_ROUND, CheckLogs())
 
     def on_damage_seen(self, event: DamageSeen) -> None:
-        """Read that segment now."""
+        """Read the segment in which a reader has met damage at once, before the regular check."""
         for replica in self._replicas():
             if replica.shard == event.shard:
                 self._seen.append(LogWalk(replica, event.segment, alone=True))
