@@ -4,12 +4,13 @@
     python -m bench.endurance.days --nodes 1000 --minutes 30 --attributes 300 --split-trees 40 \\
         --subscriptions 1000 --rate 1 --trouble 15 --json
 
-The product's own nodes with default settings (caches are smaller, so that they are full within
-hours and what grows then is seen) in virtual time. Subscriptions come and go, events are published
-at a steady rate, and some seconds or minutes apart, `--trouble` on average, a node crashes, loses
-its machine or its disk, leaves, is replaced, stands still, is cut off for up to two minutes, or has
-its clock turned; those who serve in clusters as often as all others. Once a simulated hour of them
-more than half of a cluster dies at once.
+The product's own nodes with default settings in virtual time. Caches, and what is kept of logs, are
+smaller (`CACHES`, `TAIL`, `SMALLER`), so that they are full within the first half hour, and what
+grows then has no bound. Each subscription lasts for `LASTS` hours, or until its node ends, and
+others take their places; events are published at a steady rate, and some seconds or minutes apart,
+`--trouble` on average, a node crashes, loses its machine or its disk, leaves, is replaced, stands
+still, is cut off for up to two minutes, or has its clock turned; those who serve in clusters as
+often as all others. Once a simulated hour of them more than half of a cluster dies at once.
 
 `violations` has all that the simulator's checks find (docs/lab/simulator.md): deliveries against
 brute force, and at the end the owners of all trees, registrations, maps, logs, bounds.
@@ -19,11 +20,12 @@ With `--keys` nodes have certificates as a process has them, renewed by its rule
 appended to a stream that keeps them for `KEEP` hours; `rows_lost` were acknowledged, and are not
 there at the end.
 
-`looks` times at equal intervals the memory is counted that each node holds (all Python objects that
-are reached from it, those of several nodes once), its state file, the files of its shards, and what
-was traced. `growth`: of the last third of the looks over the third before, in percent;
-`grown`: the parts of a node that have grown most. Trace files are counted and thrown away: the
-product keeps all that it writes.
+At `LOOKS` times at equal intervals the memory is counted that each node holds (all Python objects
+that are reached from it, those of several nodes once), its state file, the files of its shards, and
+what was traced. `growth`: of the last third of the looks over the third before, in percent;
+`grown`: the fields of a node's objects that have grown most, each with the name of its class. What
+several objects refer to counts for its own fields (`held_bytes`). Trace files are counted and
+thrown away: the product keeps all that it writes.
 """
 
 from __future__ import annotations
@@ -32,14 +34,19 @@ import argparse
 import gc
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from enum import Enum
 from functools import partial
 from itertools import chain
 from math import inf
 from random import Random
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+from msgspec import Struct
 
 from bench.command import SEED, parser, show
 from canopy.sim.scenario.run import Progress, ScenarioRun, judge_run
@@ -51,20 +58,34 @@ from canopy.wire.keys.certificates import DAY, NODE_DAYS
 from canopy.wire.keys.rotation import RenewalTimes
 from canopy.wire.transport.codec import WireCodec
 from harness.simulated_stream import SimulatedReading, SimulatedStream
+from overlay.chord.cluster import journal
 from overlay.client import AppendEvents, Draft, EventsAppended
 from overlay.settings import ClusterSettings, Settings, TreeSettings
 from overlay.stream_client import AddStream
+from streams.log import shard_log
+from streams.shard import kept_chunks
 
 HOUR: Final = 3_600.0
 FIRST: Final = 5.0
 """Seconds after the first event."""
 LOOKS: Final = 12
-KEEP: Final = 3.0
+KEEP: Final = 0.5
+"""Hours."""
+LASTS: Final = 8.0
+"""Hours of a subscription."""
 APPEND_EVERY: Final = 10.0
 APPENDED: Final = 5
 """Rows of a batch."""
 STREAM: Final = "days"
-CACHES: Final = TreeSettings(dedupe=1_000, history=100, locations=256)
+CACHES: Final = TreeSettings(dedupe=100, history=10, locations=64)
+TAIL: Final = 32 * 1024
+"""Bytes of a cluster's log in memory, at least."""
+SMALLER: Final = (
+    (kept_chunks, "RECENT_BYTES", 32 * 1024),
+    (shard_log, "LINES_MOST", 100),
+    (journal, "JOURNAL_GROWTH_LEAST", 32 * 1024),
+)
+"""Bounds that are no settings, each with its module."""
 SHOWN: Final = 8
 """Violations and parts that a row names."""
 
@@ -184,6 +205,25 @@ class Troubles:
 # --- what nodes hold ---
 
 SKIPPED: Final = (type, ModuleType, BuiltinFunctionType)
+VALUES: Final = (Struct, tuple, Enum, dict, list, set, deque)
+"""Values and containers, though their classes are of the product."""
+PRODUCT: Final = ("node", "overlay", "streams", "matching", "canopy")
+
+
+def is_object(item: object) -> bool:
+    """Whether it is an object of one of the product's classes, and not a value."""
+    return type(item).__module__.partition(".")[0] in PRODUCT and not isinstance(item, VALUES)
+
+
+def fields_of(item: object) -> Iterator[tuple[str, object]]:
+    """The fields of an object, each with the names of its class and of itself."""
+    kind = type(item)
+    for name, field in getattr(item, "__dict__", {}).items():
+        yield f"{kind.__name__}.{name}", field
+    for each in kind.__mro__:
+        for name in each.__dict__.get("__slots__", ()):
+            if hasattr(item, name):
+                yield f"{kind.__name__}.{name}", getattr(item, name)
 
 
 def referents(item: object) -> Iterable[object]:
@@ -193,19 +233,23 @@ def referents(item: object) -> Iterable[object]:
     return gc.get_referents(item)
 
 
-def held_bytes(parts: Iterable[tuple[str, object]], others: Iterable[object]) -> Counter[str]:
-    """Bytes of all objects that are reached from each of the `parts`, with its name, by none of
-    those before, and not by way of `others`."""
+def held_bytes(roots: Iterable[object], others: Iterable[object]) -> Counter[str]:
+    """Bytes of all that is reached from `roots`, and not by way of `others`, by the field that
+    holds it: the last one on the shortest way to it. So what a field refers to counts for it only
+    as far as the next object of the product, whose fields count for themselves."""
     seen, found = set(map(id, others)), Counter[str]()
-    for name, root in parts:
-        todo = [root]
-        while todo:
-            item = todo.pop()
-            if id(item) in seen or isinstance(item, SKIPPED):
-                continue
-            seen.add(id(item))
-            found[name] += sys.getsizeof(item)
-            todo.extend(referents(item))
+    todo = deque((type(root).__name__, root) for root in roots)
+    while todo:
+        name, item = todo.popleft()
+        if id(item) in seen or isinstance(item, SKIPPED):
+            continue
+        seen.add(id(item))
+        if is_object(item):
+            name = type(item).__name__
+            seen.add(id(getattr(item, "__dict__", None)))
+            todo.extend(fields_of(item))
+        found[name] += sys.getsizeof(item)
+        todo.extend((name, each) for each in referents(item))
     return found
 
 
@@ -277,6 +321,7 @@ class Days(ScenarioRun):
         self._asked: dict[int, range] = {}
         self._rows = 0
         self._stream = options.stream
+        self._subscriptions = options.subscriptions
         self._began = time.process_time()
         if options.keys:
             life = options.certificate * HOUR
@@ -303,7 +348,18 @@ class Days(ScenarioRun):
                 world.after(number * APPEND_EVERY, self._append)
         for number in range(1, LOOKS + 1):
             world.after(number * self.seconds / LOOKS, self._look)
+        apart = LASTS * HOUR / max(1, self._subscriptions)
+        for number in range(1, int(self.seconds / apart) + 1):
+            world.after(number * apart, self._renew)
         super().publish(phase, again=again)
+
+    def _renew(self) -> None:
+        """End the oldest subscription, and subscribe until there are as many as at first."""
+        lasting = [each for each in self._lasting() if each.identity]
+        if lasting:
+            self._end(lasting[0])
+        for _ in range(self._subscriptions - len(self._lasting())):
+            self._subscribe_one(len(self.world.clients.subscriptions))
 
     def judge(self, *, check_state: bool = True) -> Any:
         """As of a scenario, once the rows are read."""
@@ -352,14 +408,7 @@ class Days(ScenarioRun):
             *(driver.disk for driver in drivers),
             *(driver.logs for driver in drivers),
         )
-        machines = [(node, *node.machines) for node in nodes]
-        parts = (
-            (f"{type(machine).__name__}.{name}", part)
-            for each in machines
-            for machine in reversed(each)
-            for name, part in vars(machine).items()
-        )
-        held = held_bytes(parts, (*others, *chain(*machines)))
+        held = held_bytes(nodes, others)
         files = [
             sum(len(data) for shard in driver.logs.durable.values() for data in shard.values())
             for driver in drivers
@@ -406,18 +455,18 @@ def grown(looks: Sequence[Look]) -> dict[str, int]:
 def scenario_of(options: argparse.Namespace, seconds: float) -> tuple[Scenario, Counter[str]]:
     """The scenario of a seed, and how many faults of each kind."""
     drawn = Troubles(Random(f"{options.seed}/days"), options.nodes, seconds, options.trouble)
-    renewed = round(options.subscriptions * seconds / (8 * HOUR))
     scenario = Scenario(
         nodes=options.nodes,
         seed=options.seed,
         subscriptions=options.subscriptions,
         events=round(seconds * options.rate),
         rate=options.rate,
-        late_subscriptions=renewed,
-        late_unsubscriptions=min(renewed, options.subscriptions) // 2,
         shape=WorkloadShape(attributes=options.attributes),
         keys=options.keys,
-        settings=Settings(cluster=ClusterSettings(split_trees=options.split_trees), tree=CACHES),
+        settings=Settings(
+            cluster=ClusterSettings(split_trees=options.split_trees, tail_floor=TAIL),
+            tree=CACHES,
+        ),
         faults=tuple(drawn.faults),
         rest=10.0,
         probes=10,
@@ -431,7 +480,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     scenario, faults = scenario_of(options, seconds)
     began = time.process_time()
     run = Days(scenario, options, lambda stage, now, share: None, seconds)
-    verdict = judge_run(run)
+    with ExitStack() as smaller:
+        for module, name, bound in SMALLER:
+            smaller.enter_context(patch.object(module, name, bound))
+        verdict = judge_run(run)
     result, looks = verdict.result, run.looks
     certificates = run.world.certificates
     row: dict[str, Any] = {

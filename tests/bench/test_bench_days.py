@@ -26,17 +26,35 @@ def test_faults_name_nodes_that_are_there(nodes: int) -> None:
     assert max(back) < nodes + joined
 
 
-def test_what_is_held_is_counted_once_and_not_by_way_of_others() -> None:
+class Holder:
+    """An object as the product has them."""
+
+    __module__ = "overlay.holder"
+
+    def __init__(self, **fields: object) -> None:
+        self.__dict__ |= fields
+
+
+class Store(Holder):
+    """Another one, to which several refer."""
+
+    __module__ = "streams.store"
+
+
+def test_what_is_held_is_counted_once_and_by_its_own_field() -> None:
     text, other = bytearray(5_000), {"x": bytearray(100_000)}
 
     def held_by(item: bytearray) -> Callable[[], int]:
         return lambda: len(item)
 
-    parts = [("a", [text, other]), ("b", {"again": text}), ("c", held_by(bytearray(7_000)))]
-    found = days.held_bytes(parts, [other])
-    assert 5_000 < found["a"] < 6_000
-    assert found["b"] < 1_000
-    assert 7_000 < found["c"] < 8_000
+    shared = Store(rows={1: bytearray(20_000)}, other=other)
+    near = Holder(early=[shared], a=[text, other], c=held_by(bytearray(7_000)))
+    found = days.held_bytes([near, Holder(shared=shared, again={"b": text})], [other])
+    assert 20_000 < found["Store.rows"] < 21_000
+    assert 5_000 < found["Holder.a"] < 6_000
+    assert 7_000 < found["Holder.c"] < 8_000
+    assert sum(found.values()) < 34_000
+    assert found == days.held_bytes([near, Holder(again={"b": text})], [other])
 
 
 def test_growth_is_of_the_last_third_over_the_one_before() -> None:
