@@ -1,8 +1,8 @@
 """`bench.experiments`: measurements of whole overlays in the simulator, by seed.
 
-`frame` says what an experiment is: a plan, what runs its trials, tables, a picture. `registry`
-names them all, and ``__main__`` runs them: `figures` (the CBDLO paper's; `routing_model` is their
-CBDLO), `recovery`, `timeliness`, `scaling`, `health`, `liars`, `mass_failure`, `regions`,
-`revocation`. `running` and `svg` are what they share. `bench.papers` names the commands whose rows
-stand beside a paper's.
+`frame` says what an experiment is: a plan, trials that make rows, a table and a picture. `registry`
+names them all, ``__main__`` runs them, `pictures` draws. A module or folder each: `figures` (the
+CBDLO paper's, with `routing_model`, the paper's CBDLO), `walks`, `recovery`, `one_ring`, `backlog`,
+`mass_failure`, `timeliness`, `scaling`, `regions`, `health`, `liars`, `revocation`. `bench.papers`
+has those of VENUS, Minos and Tensor, and names all whose rows stand beside a paper's.
 """

@@ -3,13 +3,14 @@
     python -m bench.experiments                                # what there is
     python -m bench.experiments scaling --help                 # one of them, with its parameters
     python -m bench.experiments scaling --out build/scaling    # a table, scaling.json, scaling.svg
-    python -m bench.experiments liars --set attack=voter --json
+    python -m bench.experiments liars --set attack=eclipse --json
 
 `registry` names them all. Progress goes to standard error.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,23 +19,16 @@ from typing import Any
 import click
 import msgspec
 
-from bench.experiments.frame import Experiment, Table, draw, shown
+from bench.experiments.frame import Experiment, NotReadyError, no_progress
+from bench.experiments.pictures import draw
 from bench.experiments.registry import EXPERIMENTS
-from bench.experiments.running import NotReadyError, no_progress
-from bench.lab.tables import Row
 from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.errors import FAILURE, report
 from canopy.cli.hints import HintingGroup
 from canopy.cli.main import SETTINGS
-from canopy.cli.output import console
 from canopy.cli.parameters import changed, set_option
-from canopy.sim.world.cost import collector_at_rest
-from canopy.wire.transport.codec import WireCodec
 
 NAME = "python -m bench.experiments"
-
-WIDTH = 200
-"""Characters of a line in a file or pipe."""
 
 
 def print_progress(stage: str, share: float) -> None:
@@ -42,39 +36,21 @@ def print_progress(stage: str, share: float) -> None:
     click.echo(f"{share:4.0%}  {stage}".rstrip(), err=True)
 
 
-def show(tables: Sequence[Table], facts: Row) -> None:
-    """Print tables, in full where standard output is no terminal."""
-    out = console()
-    if not out.is_terminal:
-        out.width = WIDTH
-    for table in tables:
-        for made in shown(table, facts):
-            out.print(made)
-
-
-def command(experiment: Experiment[Any, Any]) -> click.Command:
-    """The command that runs one experiment, prints its tables, and keeps its result and picture."""
+def command(experiment: Experiment[Any]) -> click.Command:
+    """The command that runs one experiment, prints its table, and keeps its rows and picture."""
 
     def run(
         changes: tuple[str, ...], seed: int, out: Path | None, as_json: bool, quiet: bool
     ) -> int:
         plan = changed(experiment.plan, (f"seed={seed}", *changes))
+        rows = experiment.rows(plan, no_progress if quiet else print_progress)
+        text = json.dumps(rows, indent=1, ensure_ascii=False)
+        click.echo(text if as_json else experiment.shown(rows))
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-        with collector_at_rest():
-            found = experiment.run(plan, WireCodec(), no_progress if quiet else print_progress)
-        text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
-        facts = experiment.facts(found)
-        if as_json:
-            click.echo(text)
-        else:
-            show(experiment.tables, facts)
-        if out is not None:
             (out / f"{experiment.name}.json").write_text(text + "\n", encoding="utf-8")
-            if experiment.picture is not None:
-                with (out / f"{experiment.name}.svg").open("wb") as file:
-                    draw(experiment.picture, facts, file)
-        return 0 if experiment.is_good(found) else FAILURE
+            draw(experiment.pictures, rows, experiment.title, out / f"{experiment.name}.svg")
+        return 0 if all(map(experiment.is_good, rows)) else FAILURE
 
     made: Callable[..., int] = run
     for option in (

@@ -9,27 +9,24 @@ published, and how long it took:
 Nothing is repaired in the first seconds (silence counts as death after `links.dead_after`):
 what arrives then arrives by other replicas. An event that is not accepted anywhere waits at its
 publisher, so what takes longer is late and not lost. What is not there at the end was lost.
-
-    report = measure(FailurePlan(nodes=1000, share=0.2), codec)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from bench.experiments.frame import Experiment, Table
-from bench.experiments.running import Progress, no_progress
+from bench.experiments.frame import Experiment, Progress
 from canopy.sim.checks.node_state import led
 from canopy.sim.scenario.range_load import paper_load
 from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.clients import Publication
-from canopy.sim.world.cost import collector_at_rest
+from canopy.wire.transport.codec import WireCodec
 from matching import Index, compile_selector
-from overlay.links.events import Codec
 from overlay.settings import Settings
 
 BANDS = (0.0, 2.0, 10.0, 30.0)
@@ -89,16 +86,10 @@ class FailureReport(msgspec.Struct):
     doubted: int  # healthy nodes that some node took for dead after the failure
 
 
-def measure(plan: FailurePlan, codec: Codec, progress: Progress = no_progress) -> FailureReport:
-    """Run it. Takes about as long as `canopy sim run --load paper` of that size."""
-    with collector_at_rest():
-        return Failure(plan, codec, progress).run()
-
-
 class Failure:
     """One run: the overlay grows, publishes, loses the nodes, and what was delivered is counted."""
 
-    def __init__(self, plan: FailurePlan, codec: Codec, progress: Progress) -> None:
+    def __init__(self, plan: FailurePlan, progress: Progress) -> None:
         self.plan = plan
         self.progress = progress
         count = plan.nodes if plan.subscriptions is None else plan.subscriptions
@@ -109,7 +100,9 @@ class Failure:
             load=paper_load(count, plan.nodes, plan.seed) if plan.paper else None,
             settings=plan.settings,
         )
-        self.first = ScenarioRun(scenario, codec, lambda stage, time, share: progress(stage, share))
+        self.first = ScenarioRun(
+            scenario, WireCodec(), lambda stage, time, share: progress(stage, share)
+        )
         self.world = self.first.world
         rng = self.world.generator("failure")
         names = [f"n{number}" for number in range(plan.nodes)]
@@ -230,6 +223,11 @@ class Failure:
         )
 
 
+def trials(plan: FailurePlan, progress: Progress) -> Iterator[FailureReport]:
+    """One run. It takes about as long as `canopy sim run --load paper` of that size."""
+    yield Failure(plan, progress).run()
+
+
 FAILURE = Experiment(
     "failure",
     "Kill or pause a share of the nodes at once.",
@@ -238,22 +236,17 @@ FAILURE = Experiment(
     docs/lab/routing.md has the results. The exit code is 1 if something was delivered twice, or
     without a match.""",
     FailurePlan(),
-    measure,
-    tables=(
-        Table(
-            "since g: published, s after it (-: before) | events ,: events | expected ,: expected"
-            " | delivered ,: delivered | at_once ,: within 1 s | worst_s .2f: slowest, s",
-            each=("bands",),
-            title="{failed} of {plan.nodes} nodes fail at 0 s",
-        ),
-        Table(
-            "messages_per_event: messages per event before | messages_per_event_after: … and after"
-            " | hosts: hosts | entries_mean: index entries of one, mean | entries_max: … at most"
-            " | members_failed: members of clusters that failed"
-            " | led: every cluster has a primary in the end | twice: delivered twice"
-            " | spurious: spurious | doubted: healthy nodes suspected",
-            transposed=True,
-        ),
-    ),
-    is_good=lambda found: not (found.twice or found.spurious),
+    trials,
+    "transposed | {failed} of {plan.nodes} fail: "
+    + "".join(
+        f" | {{bands.{n}.delivered}} of {{bands.{n}.expected}}: delivered of what was published "
+        f"{since} | bands.{n}.worst_s .2f: … slowest, s"
+        for n, since in enumerate(("before", *(f"from {since:g} s on" for since in BANDS)))
+    )
+    + " | messages_per_event: messages per event before | messages_per_event_after: … and after"
+    " | hosts: hosts | {entries_mean}, {entries_max}: index entries of one, mean and most"
+    " | members_failed: members of clusters that failed"
+    " | led: every cluster has a primary in the end | twice: delivered twice"
+    " | spurious: spurious | doubted: healthy nodes suspected",
+    is_good=lambda row: not (row["twice"] or row["spurious"]),
 )

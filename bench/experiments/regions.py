@@ -9,7 +9,7 @@ without regions the nodes do not know where they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from random import Random
 from typing import Annotated
@@ -17,11 +17,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from bench.experiments.frame import Experiment, Table
-from bench.experiments.running import NotReadyError, Progress, no_progress, run_until_ready
+from bench.experiments.frame import Experiment, NotReadyError, Progress, run_until_ready
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import MeteredNode, World
-from overlay.links.events import Codec
+from canopy.wire.transport.codec import WireCodec
 from overlay.machine import Message, Peer
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Deliver, Undelivered, Visit
@@ -108,15 +107,10 @@ class Crossings:
             self.others += 1
 
 
-def measure(plan: RegionsPlan, codec: Codec, progress: Progress = no_progress) -> list[RegionsRow]:
-    """Run it with regions, and without them beside."""
-    return [RegionsRun(plan, codec, progress, known).row() for known in (True, False)]
-
-
 class RegionsRun:
     """One world, with regions that its nodes know or do not know."""
 
-    def __init__(self, plan: RegionsPlan, codec: Codec, progress: Progress, known: bool) -> None:
+    def __init__(self, plan: RegionsPlan, progress: Progress, known: bool) -> None:
         self.plan = plan
         self.known = known
         self.crossings = crossings = Crossings()
@@ -128,7 +122,7 @@ class RegionsRun:
                     crossings.sent(self.me, peer, message)
                 super().send(peer, message)
 
-        self.world = World(plan.seed, codec, plan.settings, build=CountedNode)
+        self.world = World(plan.seed, WireCodec(), plan.settings, build=CountedNode)
         self.world.network.conditions = plan.network
         self.draw: Random = self.world.generator("regions")
         self.members: dict[str, list[str]] = {f"r{n}": [] for n in range(plan.regions)}
@@ -316,6 +310,12 @@ def quantile(seconds: Iterable[float], share: float) -> float | None:
     return round(1_000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1)
 
 
+def trials(plan: RegionsPlan, progress: Progress) -> Iterator[RegionsRow]:
+    """With regions, and without them beside."""
+    for known in (True, False):
+        yield RegionsRun(plan, progress, known).row()
+
+
 REGIONS = Experiment(
     "regions",
     "Measure how often events cross between regions.",
@@ -324,18 +324,12 @@ REGIONS = Experiment(
     has the results. Takes some minutes, and about a gigabyte. The exit code is 1 if a delivery is
     missing or was made twice.""",
     RegionsPlan(),
-    measure,
-    tables=(
-        Table(
-            "known: nodes know their region | "
-            + " | ".join(
-                f"{name}: {name.replace('_', ' ')}"
-                for name in RegionsRow.__struct_fields__
-                if name not in ("known", "hosts")
-            ),
-            each=("rows",),
-            transposed=True,
-        ),
+    trials,
+    "transposed | known: nodes know their region | "
+    + " | ".join(
+        f"{name}: {name.replace('_', ' ')}"
+        for name in RegionsRow.__struct_fields__
+        if name not in ("known", "hosts")
     ),
-    is_good=lambda found: all(row.delivered == row.expected and not row.twice for row in found),
+    is_good=lambda row: row["delivered"] == row["expected"] and not row["twice"],
 )

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bench.experiments.backlog import BACKLOG
 from bench.experiments.figures.experiment import FIGURES
 from bench.experiments.frame import Experiment
 from bench.experiments.health.experiment import HEALTH
-from bench.experiments.liars.experiment import LIARS
+from bench.experiments.liars import LIARS
+from bench.experiments.lying_voter import VOTER
 from bench.experiments.mass_failure import FAILURE
-from bench.experiments.recovery.experiment import RECOVERY
+from bench.experiments.one_ring import ONE_RING
+from bench.experiments.recovery import RECOVERY
 from bench.experiments.regions import REGIONS
 from bench.experiments.revocation import REVOKE
-from bench.experiments.scaling.experiment import SCALING
-from bench.experiments.timeliness.experiment import TIMELINESS
+from bench.experiments.scaling import SCALING
+from bench.experiments.timeliness import TIMELINESS
+from bench.experiments.walks import WALKS
 
-EXPERIMENTS: Final[tuple[Experiment[Any, Any], ...]] = (
-    *(FAILURE, HEALTH, LIARS, RECOVERY, REGIONS, REVOKE, SCALING, TIMELINESS),
-    *FIGURES,
+EXPERIMENTS: Final[tuple[Experiment[Any], ...]] = (
+    *(BACKLOG, FAILURE, FIGURES, HEALTH, LIARS, ONE_RING, RECOVERY, REGIONS, REVOKE, SCALING),
+    *(TIMELINESS, VOTER, WALKS),
 )

@@ -4,20 +4,18 @@ The overlay grows and subscribes, then the operators revoke the certificates of 
 node, the issuer. The list goes from node to node; each looks at the certificates of its connections
 within `world.RECHECK` and cuts the revoked ones off. These go on as if nothing had happened: they
 dial those they know, and are refused by whoever has the list.
-
-    report = measure(RevocationPlan(nodes=1000), codec)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
-from bench.experiments.frame import Experiment, Table
-from bench.experiments.running import PlanError, Progress, no_progress
+from bench.experiments.frame import Experiment, PlanError, Progress
 from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
-from canopy.sim.world.cost import collector_at_rest
-from overlay.links.events import Codec
+from canopy.wire.transport.codec import WireCodec
 from overlay.rights import Role
 from overlay.settings import Settings
 
@@ -55,20 +53,10 @@ class RevocationReport(msgspec.Struct):
     led: bool  # whether each arc is led by a node that is not revoked, at the end
 
 
-def measure(
-    plan: RevocationPlan, codec: Codec, progress: Progress = no_progress
-) -> RevocationReport:
-    """Run it. Raises PlanError if there are too few nodes for what is asked."""
-    if not 0 < plan.revoked < plan.nodes or plan.voters < 1:
-        raise PlanError("at least one node is revoked, and at least one is not")
-    with collector_at_rest():
-        return Revocation(plan, codec, progress).run()
-
-
 class Revocation:
     """One run of the experiment: a key is revoked, and its links end."""
 
-    def __init__(self, plan: RevocationPlan, codec: Codec, progress: Progress) -> None:
+    def __init__(self, plan: RevocationPlan, progress: Progress) -> None:
         self.plan = plan
         scenario = Scenario(
             nodes=plan.nodes,
@@ -77,7 +65,9 @@ class Revocation:
             settings=plan.settings,
             keys=True,
         )
-        self.first = ScenarioRun(scenario, codec, lambda stage, time, share: progress(stage, share))
+        self.first = ScenarioRun(
+            scenario, WireCodec(), lambda stage, time, share: progress(stage, share)
+        )
         self.world = self.first.world
         self.world.roles = {
             f"n{number}": Role.VOTER if number < plan.voters else Role.MEMBER
@@ -179,6 +169,13 @@ class Revocation:
         )
 
 
+def trials(plan: RevocationPlan, progress: Progress) -> Iterator[RevocationReport]:
+    """One run. Raises PlanError if there are too few nodes for what is asked."""
+    if not 0 < plan.revoked < plan.nodes or plan.voters < 1:
+        raise PlanError("at least one node is revoked, and at least one is not")
+    yield Revocation(plan, progress).run()
+
+
 REVOKE = Experiment(
     "revoke",
     "Revoke certificates, and see when all links are closed.",
@@ -186,17 +183,11 @@ REVOKE = Experiment(
     leads a cluster: how soon is the last link to one of them closed? The exit code is 1 if links
     were left, or were opened again. docs/lab/security.md has the results.""",
     RevocationPlan(),
-    measure,
-    tables=(
-        Table(
-            "{plan.revoked} of {plan.nodes}: revoked | primaries: of them primaries"
-            " | {links} of {connections}: their connections"
-            " | half_closed_s .2f: half of these closed, s | closed_s .2f: all closed, s"
-            " | reopened: seen again | refused: refused"
-            " | half_listed_s .2f: half of the nodes have the list, s"
-            " | listed_s .2f: all have it, s | led: every key is led in the end",
-            transposed=True,
-        ),
-    ),
-    is_good=lambda found: found.closed_s is not None and not found.reopened,
+    trials,
+    "transposed | {plan.revoked} of {plan.nodes}: revoked | primaries: of them primaries"
+    " | {links} of {connections}: their connections | half_closed_s .2f: half of these closed, s"
+    " | closed_s .2f: all closed, s | reopened: seen again | refused: refused"
+    " | half_listed_s .2f: half of the nodes have the list, s | listed_s .2f: all have it, s"
+    " | led: every key is led in the end",
+    is_good=lambda row: row["closed_s"] is not None and not row["reopened"],
 )

@@ -37,7 +37,6 @@ from canopy.traces.analysis.health.job import (
 )
 from canopy.traces.analysis.health.signals import SIGNALS, crashes_by_window, signals_of
 from canopy.traces.analysis.health.windows import NodeWindow, read_windows
-from canopy.wire.transport.codec import WireCodec
 
 LEARNT_FROM: Final = 0
 """First seed of the runs that the tree learns from …"""
@@ -68,7 +67,7 @@ def simulate(seed: int, folder: Path) -> None:
         return place.open("ab", buffering=0)
 
     print(f"simulating seed {seed}", file=sys.stderr)
-    run = FaultyRun(seed, WireCodec(), open_trace)
+    run = FaultyRun(seed, open_trace)
     run.run()
     labels = [(node, number, fault) for (node, number), fault in sorted(run.labels.items())]
     (folder / LABELS).write_bytes(msgspec.json.encode(labels))

@@ -163,12 +163,16 @@ def table(text: str, results: Path) -> str:
     path = results / spec.file
     if not path.exists():
         raise TableError(f"there is no bench/results/{spec.file}")
-    rows = list(rows_of(path))
+    return lines_of(spec, list(rows_of(path)))
+
+
+def lines_of(spec: Spec, rows: list[Row]) -> str:
+    """The lines of a table of these rows. Raises NoRowsError."""
     if "each" in spec.words:
         rows = [inner for row in rows for inner in elements(row, spec.words["each"])]
     rows = [row for row in rows if spec.wants(row)]
     if not rows:
-        raise NoRowsError(f"bench/results/{spec.file} has no row with {spec.wanted}")
+        raise NoRowsError(f"{spec.file} has no row with {spec.wanted}")
     if "last" in spec.words:
         keys = spec.words["last"].split(",")
         rows = list({tuple(value(row, key) for key in keys): row for row in rows}.values())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from bench.papers.experiment import Drawing, Experiment, Paper, Picture, Reported
+from bench.experiments.figures.experiment import PICTURES
+from bench.papers.experiment import Drawing, Experiment, Paper, Reported
 
 _NOTE: Final = """\
 The curves are of the paper's size: the product's walks, trees and counting in a routing model of
@@ -13,8 +13,8 @@ The curves are of the paper's size: the product's walks, trees and counting in a
 own. [figures.md](figures.md) lists what the paper leaves open and which of its claims are
 reproduced."""
 
-FIGURES: Final = "python -m bench.simulator.figures 5 6 7 8 9 "
-POINTS: Final = "--x 10 --x 30 --x 100 --x 300 --x 1000 --x 3000 "
+FIGURES: Final = "python -m bench.experiments figures "
+POINTS: Final = "--set 'x=[10,30,100,300,1000,3000]' "
 """Two to four of each figure: hops of figure 6, nodes of 7, attributes of 9, subscriptions."""
 
 
@@ -25,7 +25,6 @@ def _figure(
     reported: tuple[Reported, ...],
     columns: str,
     differs: str,
-    picture: Picture,
 ) -> Experiment:
     """`columns`: of a table, beside the picture; "": there is none."""
     return Experiment(
@@ -36,27 +35,13 @@ def _figure(
         question=question,
         reported=reported,
         file="figures-model",
-        fast=(f"{FIGURES}--model {POINTS}--jobs 2 --json",),
-        full=(f"{FIGURES}--model --json",),
+        fast=(f"{FIGURES}{POINTS}--set jobs=2 --json",),
+        full=(f"{FIGURES}--json",),
         seconds=35 if number == 5 else 0,
         tables=(f"figures-model.json | figure={number} | {columns}",) if columns else (),
         differs=differs,
-        picture=picture,
+        picture=PICTURES[number],
     )
-
-
-def _curves(number: int, x_label: str, y_label: str, curves: Mapping[str, str]) -> Picture:
-    where = {"figure": number}
-    return Picture("lines", "x", "", {}, x_label, y_label, where, log=True, curves=curves)
-
-
-_COST: Final = {
-    "simple": "Simple",
-    "forwarded": "one copy at random",
-    "with_lists": "CBDLO with its node lists",
-    "cbdlo": "CBDLO",
-}
-_COMPARED: Final = {"simple": "Simple x 0.1", "cbdlo": "CBDLO / 8"}
 
 
 CBDLO: Final = Paper(
@@ -82,7 +67,6 @@ CBDLO: Final = Paper(
             "by published messages, does fall ([figures.md](figures.md#simple)). CBDLO is flat "
             "only "
             "as long as the copies to its node lists are not counted.",
-            _curves(5, "subscriptions", "effective cost", _COST),
         ),
         _figure(
             6,
@@ -101,7 +85,6 @@ CBDLO: Final = Paper(
             "falls "
             "to an eighth: a delivery needs a walk that hits for each attribute of the "
             "subscription.",
-            _curves(6, "hops", "effective cost", _COST),
         ),
         _figure(
             7,
@@ -125,12 +108,6 @@ CBDLO: Final = Paper(
             "The claim is not reproduced if deliveries are counted for both, TERA's broadcast and "
             "CBDLO's copies to its node lists: both grow with the number of interested nodes, and "
             "CBDLO sends each of these a copy per attribute. Only the search hardly grows.",
-            _curves(
-                7,
-                "nodes",
-                "messages of an event",
-                {"tera": "TERA", "cbdlo": "CBDLO", "without_lists": "CBDLO's walks and trees"},
-            ),
         ),
         _figure(
             8,
@@ -148,7 +125,6 @@ CBDLO: Final = Paper(
             ),
             "",
             "",
-            _curves(8, "subscriptions", "comparisons", _COMPARED),
         ),
         _figure(
             9,
@@ -158,7 +134,6 @@ CBDLO: Final = Paper(
             "",
             "Not flat here: a table of 20 access points covers a smaller share of more attributes, "
             "so that walks are longer. CBDLO stays below an eighth of *Simple*'s cost.",
-            _curves(9, "attributes", "comparisons", _COMPARED),
         ),
         Experiment(
             name="cbdlo-whole-nodes",
@@ -168,10 +143,11 @@ CBDLO: Final = Paper(
             question="Whether nodes that learn their tables by gossip cost what the model says.",
             reported=(Reported("nodes", "5.3", 3_000),),
             file="figures-full-nodes",
-            fast=(f"{FIGURES}--x 10 --x 50 --x 100 --jobs 2 --json",),
+            fast=(f"{FIGURES}--set whole_nodes=100 --set 'x=[10,50,100]' --set jobs=2 --json",),
             full=(
-                f"{FIGURES}--json",
-                f"{FIGURES}--nodes 3000 --one-load --kept build/figures.jsonl --json",
+                f"{FIGURES}--set whole_nodes=100 --json",
+                f"{FIGURES}--set whole_nodes=3000 --set one_load=true "
+                "--set kept=build/figures.jsonl --json",
             ),
             seconds=60,
             tables=(

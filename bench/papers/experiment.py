@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
+
+from bench.experiments.pictures import Picture
 
 
 class Ours(NamedTuple):
@@ -27,24 +29,6 @@ class Reported(NamedTuple):
     words: str = ""
     """What the paper says where it has no number (`number` is None)."""
     ours: Ours | None = None
-
-
-class Picture(NamedTuple):
-    """A chart of an experiment's rows: `y` over `x`, a series for each value of `by`."""
-
-    kind: Literal["bars", "lines"]
-    x: str
-    y: str
-    by: Mapping[str, str]
-    """Keys of a row, and what is written behind their value."""
-    x_label: str
-    y_label: str
-    where: Mapping[str, Any] = {}
-    log: bool = False
-    paper: tuple[tuple[Any, float], ...] = ()
-    """Points (x, y) of the paper, as far as its text has them."""
-    curves: Mapping[str, str] = {}
-    """Instead of `y` and `by`: keys of a row, and the names of their series."""
 
 
 class Experiment(NamedTuple):

@@ -27,7 +27,7 @@ import math
 import sys
 from typing import Any, Final
 
-from bench.experiments.running import run_until_ready
+from bench.experiments.frame import run_until_ready
 from bench.papers.tiers import TOPIC, Tiers, message
 from canopy.sim.world.cost import collector_at_rest
 

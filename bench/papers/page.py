@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.experiments.pictures import draw, series_of
 from bench.lab.record import RESULTS
 from bench.lab.tables import PAGES, NoRowsError, Spec, cell, table, value
 from bench.papers.experiment import Experiment, Ours, Paper, Reported
-from bench.papers.pictures import draw, series_of
 from bench.papers.registry import PAPERS, experiments
 
 PAGE: Final = PAGES / "papers.md"
@@ -61,7 +61,9 @@ def draw_all(results: Path = RESULTS) -> None:
     """Draw the pictures of the page again."""
     for one in experiments():
         rows = [row for run in runs_of(one, results) for row in run["rows"]]
-        draw(one, rows, PAGES / "papers" / f"{one.name}.svg")
+        if one.picture is not None:
+            title = f"{one.paper}, {one.place}: {one.title}"
+            draw([one.picture], rows, title, PAGES / "papers" / f"{one.name}.svg")
 
 
 def _paper(paper: Paper, results: Path) -> Iterator[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Picture, Reported
+from bench.experiments.pictures import Picture
+from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Reported
 
 RECOVERY: Final = "recovery-processes"
 TIMELINESS: Final = "papers-phoenix-timeliness"
+TRIALS: Final = "python -m bench.experiments timeliness"
 MODES: Final = {
     "neither": "neither", "priority": "priority only", "choice": "choice only", "both": "both",
 }  # fmt: skip
@@ -43,10 +45,10 @@ def _modes(figure: int, over: str) -> str:
     )
 
 
-def _full(option: str, points: tuple[int, ...]) -> tuple[str, ...]:
+def _full(over: str, other: str, points: tuple[int, ...]) -> tuple[str, ...]:
     """A command for each point, so that a run of hours goes on where it was."""
-    line = "python -m bench.simulator.timeliness --{} {} --events 200000 --jobs 2 --json"
-    return tuple(line.format(option, point) for point in points)
+    rest = f"--set '{other}=[]' --set events=200000 --set jobs=2 --json"
+    return tuple(f"{TRIALS} --set '{over}=[{point}]' {rest}" for point in points)
 
 
 PHOENIX: Final = Paper(
@@ -149,12 +151,10 @@ PHOENIX: Final = Paper(
             ),
             TIMELINESS,
             (
-                "python -m bench.simulator.timeliness --rates 2000 4000 --events 2000 --jobs 2 "
-                "--json",
-                "python -m bench.simulator.timeliness --matching 6 16 --events 2000 --jobs 2 "
-                "--json",
+                f"{TRIALS} --set 'rates=[2000,4000]' --set 'matching=[]' --set jobs=2 --json",
+                f"{TRIALS} --set 'rates=[]' --set 'matching=[6,16]' --set jobs=2 --json",
             ),
-            (*_full("rates", RATES), *_full("matching", MATCHING)),
+            (*_full("rates", "matching", RATES), *_full("matching", "rates", MATCHING)),
             70,
             (_modes(9, "events a second"), _modes(10, "matching subscriptions")),
             "Milliseconds: the plain mean over all deliveries, which is the paper's measure, and "
@@ -162,7 +162,7 @@ PHOENIX: Final = Paper(
             "brackets the mean weighted by urgency. Weighted by urgency the order of the modes is "
             "the paper's as soon as there is a queue. The plain mean is hardly changed by priority "
             "where all events cost the same, since another event waits instead "
-            "([timeliness.md](timeliness.md#the-plain-mean) has more seeds). The full form has run "
+            "([why](timeliness.md#the-plain-mean)). The full form has run "
             "one point, at 4,000 events a second: choice nearly halves the plain mean, priority "
             "changes it by a hundredth at most. A further point takes 2,000 s of CPU.",
         ),

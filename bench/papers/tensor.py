@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Picture, Reported
+from bench.experiments.pictures import Picture
+from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Reported
 
 _SIMULATED: Final = """\
 In the simulator, in virtual time: links have the paper's latencies and a gigabit a second, and the
@@ -208,7 +209,7 @@ _BACKLOG: Final = Experiment(
     ),
     "backlog",
     (),
-    ("python -m bench.simulator.backlog --json",),
+    ("python -m bench.experiments backlog --json",),
     600,
     (
         "backlog.json | of=link | by=out_s | across=size | out_s .0f: out of reach, s | "
@@ -239,7 +240,7 @@ _HEALTH: Final = Experiment(
     ),
     "health-elections",
     (),
-    ("python -m bench.health.elections",),
+    ("python -m bench.experiments health --json",),
     1_200,
     (
         "health-elections.json | by: judged by | trials: trials | "

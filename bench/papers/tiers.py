@@ -14,7 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
-from bench.experiments.running import READY_WITHIN, run_until_ready
+from bench.experiments.frame import READY_WITHIN, run_until_ready
 from canopy.sim.world.clients import Publication, Shown
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.processor import Processor

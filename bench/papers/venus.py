@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Picture, Reported
+from bench.experiments.pictures import Picture
+from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Reported
 from bench.papers.minos import PRODUCERS, TRANSMISSION
 
 

@@ -34,12 +34,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.command import TRACE, Progress, parser, show
-from bench.experiments.recovery.trial import Trial
+from bench.experiments.recovery import Trial
 from bench.recovery.trial import ProcessTrial
 from canopy.cli.demo.plan import DemoError
 from canopy.client.errors import ControlError
 from canopy.sim.world.cost import collector_at_rest
-from canopy.wire.transport.codec import WireCodec
 from harness.recovery.plan import CUTS, KILLS, TrialError
 from harness.recovery.verdict import Row, is_good, summary
 
@@ -100,7 +99,7 @@ def in_processes(
 def simulated(kill: str, rate: float, seed: int) -> Row:
     """One trial in the simulator, of as many nodes as there are processes."""
     with collector_at_rest():
-        return Trial(kill, rate, 0, str(seed), WireCodec()).run()
+        return Trial(kill, rate, 0, str(seed)).run()
 
 
 def main(args: Sequence[str] | None = None) -> int:

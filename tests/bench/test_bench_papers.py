@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from bench.experiments.pictures import Picture, series_of
 from bench.lab.record import keep
 from bench.papers import __main__ as command
 from bench.papers import page as pages
-from bench.papers.experiment import Experiment, Ours, Picture, Reported
+from bench.papers.experiment import Experiment, Ours, Reported
 from bench.papers.features import FEATURES, place_of
-from bench.papers.pictures import series_of
 from bench.papers.registry import PAPERS, chosen, experiments
 
 HEAD = {"date": "2026-01-02", "processor": "p", "cores": 2, "load": [0.5, 1.0]}

@@ -13,7 +13,7 @@ nobody has here, is left out.
 
 A world goes through stages: nodes, subscriptions, gossip, events. None depends on a later one, and
 the hop limit matters only to the node that publishes. So points can share what comes before the
-stage in which they differ (`bench.simulator.figures`).
+stage in which they differ (`shared_world`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bench.experiments.figures.model import FigurePlan
+from bench.experiments.figures.plan import FigurePlan
+from bench.experiments.frame import NotReadyError, grown, run_until_ready
 from bench.experiments.routing_model.counting_routing import EventCost
-from bench.experiments.running import NotReadyError, run_until_ready
 from canopy.sim.scenario.range_load import RangeLoad, RangeSubscription, attribute_name, selector_of
 from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
+from canopy.wire.transport.codec import WireCodec
 from overlay.links.events import Codec
 from overlay.machine import NodeId
 from overlay.settings import Settings, TreeSettings, ViewSettings, WalkSettings
@@ -103,10 +104,10 @@ def publisher_of(identity: str) -> NodeId:
     return identity.split(".", 1)[0]
 
 
-def full_nodes(plan: FigurePlan, seed: str, codec: Codec) -> NodeCost:
+def full_nodes(plan: FigurePlan, seed: str) -> NodeCost:
     """Publish the figure's events in an overlay of whole nodes, each at another node (as many as
     there are nodes at most), and count what they cost. Raises NotReadyError."""
-    overlay = NodeOverlay(plan, seed, codec)
+    overlay = NodeOverlay(plan, seed, WireCodec())
     overlay.grow()
     overlay.draw(plan)
     overlay.subscribe(plan.subscriptions)
@@ -118,7 +119,6 @@ class NodeOverlay:
     """One world with the figure's parameters, stage by stage."""
 
     def __init__(self, plan: FigurePlan, seed: str, codec: Codec) -> None:
-        """`plan.placement`: `subscribers`, or `cluster` for the product's default."""
         self.plan = plan
         self.seed = seed
         self.subscriptions: dict[str, RangeSubscription] = {}
@@ -128,11 +128,7 @@ class NodeOverlay:
 
     def grow(self) -> None:
         """Start all nodes of the overlay."""
-        plan, world = self.plan, self.world
-        for number in range(plan.nodes):
-            world.add_node(seeds=["n0"] if number else [], name=f"n{number}")
-            world.run(min(0.2, JOINED_WITHIN / plan.nodes))
-        run_until_ready(world, world.ready)
+        grown(self.world, self.plan.nodes, JOINED_WITHIN)
 
     def draw(self, plan: FigurePlan) -> None:
         """From now on subscriptions and events are those of this plan's load, as in
@@ -236,7 +232,7 @@ def settings_of(plan: FigurePlan) -> Settings:
         walk=WalkSettings(hops=plan.hops, trace=plan.trace),
         tree=TreeSettings(
             routing="counting",
-            placement="subscribers" if plan.placement == "subscribers" else "members",
+            placement="subscribers",
             replicas=1,
         ),
     )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
-from typing import Literal, cast
 
 import msgspec
 
 from bench.baselines.simple import Forwarding, Neighbours, Simple
 from bench.baselines.tera import Tera
-from bench.experiments.figures.model import FigurePlan
+from bench.experiments.figures.plan import FigurePlan
 from bench.experiments.routing_model.counting_routing import EventCost, ModelOverlay
 from bench.experiments.routing_model.random_graph import LowerLayer
 from canopy.sim.scenario.range_load import RangeLoad, RangeSubscription
@@ -54,7 +53,6 @@ def overlay(plan: FigurePlan, seed: str) -> ModelOverlay:
         plan.load,
         ViewSettings(size=plan.view, access_points=plan.access_points),
         WalkSettings(hops=plan.hops, trace=plan.trace),
-        cast(Literal["subscribers", "cluster"], plan.placement),
     )
 
 

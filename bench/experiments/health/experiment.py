@@ -7,7 +7,7 @@ goes back to the simulated nodes.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -15,14 +15,10 @@ from typing import Any
 
 import msgspec
 
-from bench.experiments.frame import Experiment, Panel, Picture, Table, builtins
-from bench.experiments.health.trial import Analysis, HealthPlan, HealthTrial, Outcome
-from bench.experiments.running import Progress, no_progress
-from bench.lab.tables import Row
+from bench.experiments.frame import Experiment, Progress
+from bench.experiments.health.trial import HealthPlan, HealthTrial, Outcome
 from canopy.cli.extras import require
-from canopy.sim.world.cost import collector_at_rest
 from overlay.health import HealthReport, NodeHealth
-from overlay.links.events import Codec
 
 VALID_FOR = 600.0
 """Virtual seconds for which a file holds: the default of `health.max_age`."""
@@ -91,34 +87,6 @@ class JudgeRow(msgspec.Struct, frozen=True):
     suback_worst_ms: float | None
 
 
-class HealthExperiment(msgspec.Struct, frozen=True):
-    """The experiment's result, which `health.json` has: what was asked for, the medians by who
-    judges, and each trial."""
-
-    parameters: HealthPlan
-    rows: tuple[JudgeRow, ...]
-    trials: tuple[Outcome, ...]
-
-
-def measure(
-    plan: HealthPlan,
-    codec: Codec,
-    analysis: Callable[[], Analysis],
-    progress: Progress = no_progress,
-) -> HealthExperiment:
-    """Run all trials. `analysis` makes what analyses the traces of one trial."""
-    found: list[Outcome] = []
-    with collector_at_rest():
-        for seed in range(plan.seed, plan.seed + plan.trials):
-            for by in JUDGES:
-                progress(f"seed {seed}, by {by}", len(found) / (len(JUDGES) * plan.trials))
-                made = analysis() if by == "file" else None
-                trial = HealthTrial(plan, seed, codec, made, judged=by == "itself")
-                found.append(trial.run())
-    rows = tuple(summed_up(by, [one for one in found if one.by == by]) for by in JUDGES)
-    return HealthExperiment(plan, rows, tuple(found))
-
-
 def summed_up(by: str, trials: Sequence[Outcome]) -> JudgeRow:
     """One row for these trials."""
     failed = [one.failure_s for one in trials if one.failure_s is not None]
@@ -144,20 +112,19 @@ def middle(values: Sequence[float | None]) -> float | None:
     return round(median(known), 2) if known else None
 
 
-def run(plan: HealthPlan, codec: Codec, progress: Progress = no_progress) -> HealthExperiment:
-    """All trials, their traces analysed by Spark."""
+def trials(plan: HealthPlan, progress: Progress) -> Iterator[JudgeRow]:
+    """A row for each judge over all seeds, their traces analysed by Spark."""
     require("analysis")
+    found: dict[str, list[Outcome]] = {by: [] for by in JUDGES}
     with analyses() as make:
-        return measure(plan, codec, make, progress)
-
-
-def facts(found: HealthExperiment) -> Row:
-    """The result, each trial with how long the next primary lasted."""
-    shown = builtins(found)
-    for trial in shown["trials"]:
-        lasted = trial["failure_s"]
-        trial["lasted_s"] = found.parameters.after if lasted is None else lasted
-    return shown
+        for done in range(plan.trials):
+            seed = plan.seed + done
+            for by in JUDGES:
+                progress(f"seed {seed}, by {by}", done / plan.trials)
+                made = make() if by == "file" else None
+                found[by].append(HealthTrial(plan, seed, made, judged=by == "itself").run())
+    for by in JUDGES:
+        yield summed_up(by, found[by])
 
 
 HEALTH = Experiment(
@@ -167,33 +134,9 @@ HEALTH = Experiment(
     then, and how long, where nobody judges the nodes' health, where each judges itself (the
     default), and with a health file? docs/lab/health.md has the results. Takes some minutes.""",
     HealthPlan(),
-    run,
-    tables=(
-        Table(
-            "by: judged by | trials: trials | sick_named: sick one named"
-            " | sick_leads: sick one leads | elected_s .2f: elected after | failed: failed again"
-            " | failure_s ,.2f: after | leaderless_s ,.2f: without a primary"
-            " | suback_ms ,.2f: SUBACK, ms | suback_worst_ms ,.2f: worst",
-            each=("rows",),
-            title="Medians, in virtual seconds",
-        ),
-    ),
-    picture=Picture(
-        (
-            (
-                Panel(
-                    "seed",
-                    "lasted_s",
-                    "by",
-                    "seed",
-                    "s from the election until the primary fails\n(or the trial ends)",
-                    each=("trials",),
-                    kind="bars",
-                ),
-            ),
-        ),
-        "The standby is slow and near its disk's end; the primary is lost",
-        (8.0, 4.0),
-    ),
-    facts=facts,
+    trials,
+    "by: judged by | trials: trials | sick_named: sick one named | sick_leads: sick one leads"
+    " | elected_s .2f: elected after, s | failed: failed again | failure_s ,.2f: after, s"
+    " | leaderless_s ,.2f: without a primary, s | suback_ms ,.2f: SUBACK, ms"
+    " | suback_worst_ms ,.2f: worst",
 )

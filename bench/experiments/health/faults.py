@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from bench.experiments.frame import run_until_ready
 from bench.experiments.health.records import HealthRecords, SimulatedMachine
-from bench.experiments.running import run_until_ready
 from canopy.sim.world.world import EPOCH, World
 from canopy.traces.writer import OpenFile
-from overlay.links.events import Codec
+from canopy.wire.transport.codec import WireCodec
 
 WINDOW = 120.0
 """Seconds: the window of the analysis. Virtual time 0 is at the begin of one."""
@@ -58,9 +58,9 @@ is being recovered from, are left out."""
 class FaultyRun:
     """One run by its seed. `labels` are there when it is over."""
 
-    def __init__(self, seed: int, codec: Codec, traces: OpenFile) -> None:
+    def __init__(self, seed: int, traces: OpenFile) -> None:
         self.labels: Labels = {}
-        self.world = World(f"faults {seed}", codec, traces=traces)
+        self.world = World(f"faults {seed}", WireCodec(), traces=traces)
         self.records = HealthRecords(self.world, judged=False)
         self._rng = self.world.generator("faults")
         self._kinds = [KINDS[(FAULTY * seed + n) % len(KINDS)] for n in range(FAULTY)]

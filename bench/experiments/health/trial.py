@@ -15,13 +15,13 @@ from typing import Protocol
 
 import msgspec
 
+from bench.experiments.frame import run_until_ready
 from bench.experiments.health.records import HealthRecords, SimulatedMachine
-from bench.experiments.running import run_until_ready
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.world import World
 from canopy.traces.writer import OpenFile
+from canopy.wire.transport.codec import WireCodec
 from overlay.health import HealthReport
-from overlay.links.events import Codec
 from overlay.machine import NodeId
 
 NODES = 9
@@ -85,7 +85,6 @@ class HealthTrial:
         self,
         plan: HealthPlan,
         seed: int,
-        codec: Codec,
         analysis: Analysis | None,
         *,
         judged: bool = False,
@@ -93,7 +92,7 @@ class HealthTrial:
         self.plan = plan
         self.seed = seed
         self.analysis = analysis
-        self.world = World(seed, codec, traces=None if analysis is None else analysis.open)
+        self.world = World(seed, WireCodec(), traces=None if analysis is None else analysis.open)
         self.records = HealthRecords(self.world, judged=judged)
         self.by = "itself" if judged else "nobody" if analysis is None else "file"
         self._rng = self.world.generator("health")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from bench.experiments.routing_model.counting_trees import Placement, plant
+from bench.experiments.routing_model.counting_trees import plant
 from bench.experiments.routing_model.random_graph import LowerLayer
 from canopy.sim.scenario.range_load import LoadShape, RangeLoad, RangeSubscription
 from overlay.settings import ViewSettings, WalkSettings
@@ -64,15 +64,13 @@ class ModelOverlay:
         shape: LoadShape,
         view: ViewSettings,
         walk: WalkSettings,
-        placement: Placement = "subscribers",
     ) -> None:
         self.load = RangeLoad(Random(f"{seed}/load"), shape, nodes)
         self.nodes = nodes
         self.subscriptions: list[RangeSubscription] = [
             self.load.subscription(number) for number in range(subscriptions)
         ]
-        rng = Random(f"{seed}/plant")
-        self.trees = plant(self.subscriptions, placement, rng, nodes)
+        self.trees = plant(self.subscriptions)
         own: dict[int, list[int]] = {}
         for attribute, tree in self.trees.items():
             for host in tree.hosts:

@@ -1,16 +1,14 @@
 """One tree per attribute in the routing model, from the ranges of its subscriptions.
 
-`placement: subscribers`, as the paper has it: every cut is some subscription's, and its subscriber
-hosts the virtual node that begins there. `placement: cluster`: as many hosts as a cluster has
-brokers, each with an equal run of adjacent virtual nodes (C6). The maps and the way from virtual
-node to virtual node are the product's (`PartitionMap`, `Slice`).
+As the paper has it: every cut is some subscription's, and its subscriber hosts the virtual node
+that begins there. The maps and the way from virtual node to virtual node are the product's
+(`PartitionMap`, `Slice`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import Literal
 
 from bench.experiments.routing_model.random_graph import model_peer, peer_number
 from canopy.sim.scenario.range_load import MOST_VALUE, RangeSubscription
@@ -18,27 +16,15 @@ from matching import EVERYTHING, Cut, Interval, place
 from overlay.upper_tree.messages import Entry
 from overlay.upper_tree.partition import PartitionMap, Slice
 
-Placement = Literal["subscribers", "cluster"]
-
-BROKERS = 3
-"""Match brokers of a full cluster of five (overlay/settings.py, ClusterSettings.size)."""
-
 
 class ModelTree:
     """One attribute's virtual nodes, their hosts, and who is interested where."""
 
-    def __init__(
-        self,
-        attribute: int,
-        subscriptions: Sequence[RangeSubscription],
-        placement: Placement,
-        rng: Random,
-        nodes: int,
-    ) -> None:
+    def __init__(self, attribute: int, subscriptions: Sequence[RangeSubscription]) -> None:
         """`subscriptions` are those that have the attribute; at least one."""
         self.attribute = attribute
         self.subscriptions = subscriptions
-        self.map = PartitionMap((1, 1), self._entries(placement, rng, nodes))
+        self.map = PartitionMap((1, 1), self._entries())
         self._slices: dict[int, Slice] = {}
         self.hosts = tuple(map(peer_number, self.map.hosts().values()))
 
@@ -74,7 +60,7 @@ class ModelTree:
             <= subscription.ranges[self.attribute][1]
         ]
 
-    def _entries(self, placement: Placement, rng: Random, nodes: int) -> tuple[Entry, ...]:
+    def _entries(self) -> tuple[Entry, ...]:
         cuts: dict[Cut, int] = {}  # cut -> the subscriber whose it is; the first keeps it
         for subscription in self.subscriptions:
             low, high = subscription.ranges[self.attribute]
@@ -86,9 +72,6 @@ class ModelTree:
         starts = [EVERYTHING.lo, *ordered]
         ends = [*ordered, EVERYTHING.hi]
         hosts = [self.subscriptions[0].node, *(cuts[cut] for cut in ordered)]
-        if placement == "cluster":
-            brokers = rng.sample(range(nodes), min(BROKERS, nodes))
-            hosts = [brokers[i * len(brokers) // len(starts)] for i in range(len(starts))]
         return tuple(
             Entry(Interval(lo, hi), (model_peer(host),))
             for lo, hi, host in zip(starts, ends, hosts, strict=True)
@@ -102,15 +85,13 @@ class ModelTree:
         return found
 
 
-def plant(
-    subscriptions: Iterable[RangeSubscription], placement: Placement, rng: Random, nodes: int
-) -> dict[int, ModelTree]:
+def plant(subscriptions: Iterable[RangeSubscription]) -> dict[int, ModelTree]:
     """A tree for every attribute that anybody subscribes to."""
     by_attribute: dict[int, list[RangeSubscription]] = {}
     for subscription in subscriptions:
         for attribute in subscription.ranges:
             by_attribute.setdefault(attribute, []).append(subscription)
     return {
-        attribute: ModelTree(attribute, by_attribute[attribute], placement, rng, nodes)
+        attribute: ModelTree(attribute, by_attribute[attribute])
         for attribute in sorted(by_attribute)
     }

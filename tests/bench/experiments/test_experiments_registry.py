@@ -46,7 +46,7 @@ def test_a_command_of_another_experiment_is_refused() -> None:
     with pytest.raises(click.UsageError):
         experiments.commands["scaling"].make_context("scaling", ["--attack", "voter"])
     with pytest.raises(click.UsageError):
-        changed(EXPERIMENTS[0].plan, ("attack=voter",))
+        changed(EXPERIMENTS[0].plan, ("attack=eclipse",))
 
 
 def test_help_names_all_experiments_and_their_parameters() -> None:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
 from bench.baselines.simple import Forwarding, Simple
 from bench.baselines.tera import Tera
-from bench.experiments.__main__ import experiments
-from bench.experiments.figures.model import Figure, FigurePlan
-from bench.experiments.figures.paper import PLANS, make
+from bench.experiments.__main__ import main
+from bench.experiments.figures.curves import row_of
+from bench.experiments.figures.experiment import FIGURES
+from bench.experiments.figures.plan import PLANS, VARY, FigurePlan, FiguresPlan, Point
 from bench.experiments.figures.points import forwarding, simple
 from bench.experiments.figures.sharing import SharingCodec
 from bench.experiments.routing_model.random_graph import LowerLayer
 from canopy.sim.scenario.range_load import LoadShape
-from canopy.wire.transport.codec import WireCodec
 from matching import EVERYTHING
 from overlay.machine import Peer
 from overlay.settings import ViewSettings, WalkSettings
@@ -30,34 +26,30 @@ from overlay.upper_tree.compiled_selectors import compiled
 from overlay.upper_tree.messages import Install, Registration
 
 
-def made(number: int, seed: int = 1, **changes: Any) -> Figure:
-    plan = msgspec.structs.replace(PLANS[number], seed=seed, **changes)
-    return make(number, plan, WireCodec())
-
-
-def curve(figure: Figure, name: str) -> list[float]:
-    (series,) = [s for s in figure.series if s.name == name]
-    return [y for y in series.y if y is not None]
+def made(number: int, *xs: int, **changes: Any) -> list[dict[str, Any]]:
+    """The rows of a figure's points."""
+    plan = msgspec.structs.replace(PLANS[number], **changes)
+    return [row_of(Point(number, x, VARY[number](plan, x))) for x in xs]
 
 
 DENSE = LoadShape(attributes=60, kinds=15)
 """Many matches per event, so that few events say much."""
 
 
-def dense(number: int, **changes: Any) -> Figure:
+def dense(number: int, *xs: int, **changes: Any) -> list[dict[str, Any]]:
     """A fifth of the paper's size."""
-    return made(number, **{"nodes": 600, "load": DENSE, "access_points": 12, **changes})
+    return made(number, *xs, **{"nodes": 600, "load": DENSE, "access_points": 12, **changes})
 
 
 def test_simple_floods_the_whole_overlay_and_misses_nobody() -> None:
-    cost = simple(FigurePlan(x=(), subscriptions=500, events=5), "1")
+    cost = simple(FigurePlan(subscriptions=500, events=5), "1")
     assert cost.messages == 5 * 3_000 * 10  # every node has it, and hands it to its whole view
     assert cost.delivered == cost.expected > 0
 
 
 def test_what_is_forwarded_at_random_meets_more_wishes_with_more_subscriptions() -> None:
     few, many = (
-        forwarding(FigurePlan(x=(), subscriptions=count, events=40), "1") for count in (500, 3_000)
+        forwarding(FigurePlan(subscriptions=count, events=40), "1") for count in (500, 3_000)
     )
     assert few.messages == many.messages == 40 * 10
     assert few.wanted <= many.wanted <= 40
@@ -65,86 +57,68 @@ def test_what_is_forwarded_at_random_meets_more_wishes_with_more_subscriptions()
 
 
 def test_figure_5_cbdlo_costs_far_less_whatever_the_number_of_subscriptions() -> None:
-    figure = dense(5, x=(400, 2_000), events=30)
-    simple_, ours = curve(figure, "Simple"), curve(figure, "CBDLO (CRAWL)")
-    assert all(4 * y < theirs for y, theirs in zip(ours, simple_, strict=True))
-    assert max(ours) < 2 * min(ours)
+    few, many = dense(5, 400, 2_000, events=30)
+    assert all(4 * row["cbdlo"] < row["simple"] for row in (few, many))
+    assert 0.5 < few["cbdlo"] / many["cbdlo"] < 2
 
 
 def test_figure_6_more_hops_help_cbdlo_at_first_and_a_flood_never() -> None:
-    figure = dense(6, x=(2, 10, 30), events=40)
-    simple_, ours = curve(figure, "Simple"), curve(figure, "CBDLO (CRAWL)")
-    assert simple_[0] < simple_[1] == simple_[2]  # the last hops reach nobody new
-    assert ours[0] > 1.5 * ours[1]
-    assert ours[1] > 0.7 * ours[2]
+    two, ten, thirty = dense(6, 2, 10, 30, events=40)
+    assert two["simple"] < ten["simple"] == thirty["simple"]  # the last hops reach nobody new
+    assert two["cbdlo"] > 1.5 * ten["cbdlo"]
+    assert ten["cbdlo"] > 0.7 * thirty["cbdlo"]
 
 
 def test_figure_7_counts_what_delivers_on_both_sides() -> None:
-    figure = made(7, x=(100, 3_000), events=20)
-    tera, ours = curve(figure, "TERA"), curve(figure, "CBDLO")
-    searching = curve(figure, "CBDLO without the messages of the node lists")
-    assert tera[1] > 5 * tera[0]
-    assert ours[1] > 5 * ours[0]  # a node list grows with the subscriptions, as a topic does
-    assert searching[1] < 3 * searching[0]  # walks and trees hardly
-    (curve_,) = [series for series in figure.series if series.name == "CBDLO"]
-    lists = [value or 0.0 for value in curve_.facts["lists"]]
-    assert [y - few for y, few in zip(ours, searching, strict=True)] == pytest.approx(
-        [each / 20 for each in lists]
-    )
+    few, many = made(7, 100, 3_000, events=20)
+    assert many["tera"] > 5 * few["tera"]
+    assert many["cbdlo"] > 5 * few["cbdlo"]  # a node list grows as a topic does
+    assert many["without_lists"] < 3 * few["without_lists"]  # walks and trees hardly
+    for row in (few, many):
+        assert row["cbdlo"] - row["without_lists"] == pytest.approx(row["lists"] / 20)
 
 
 def test_figures_8_and_9_simple_grows_with_subscriptions_and_cbdlo_does_not() -> None:
-    eight = dense(8, x=(300, 3_000), events=30)
-    simple_, ours = curve(eight, "Simple, times 0.1"), curve(eight, "CBDLO, times 1/8")
-    assert simple_[1] == pytest.approx(10 * simple_[0], rel=0.3)
-    assert ours[1] < ours[0]
-    nine = made(9, x=(60, 120), events=20, subscriptions=800)
-    simple_ = curve(nine, "Simple, times 0.1")
-    assert simple_[1] == pytest.approx(simple_[0], rel=0.3)
+    few, many = dense(8, 300, 3_000, events=30)
+    assert many["simple"] == pytest.approx(10 * few["simple"], rel=0.3)
+    assert many["cbdlo"] < few["cbdlo"]
+    few, many = made(9, 60, 120, events=20, subscriptions=800)
+    assert many["simple"] == pytest.approx(few["simple"], rel=0.3)
 
 
 def test_whole_nodes_find_trees_at_subscribers_by_learnt_access_points() -> None:
     load = LoadShape(attributes=20, kinds=4)
-    figure = made(
-        7, x=(12,), full_nodes=True, events=12, access_points=5, hops=4, gossip=20.0, load=load
+    (row,) = made(
+        *(7, 12), whole_nodes=True, events=12, access_points=5, hops=4, gossip=20.0, load=load
     )
-    (ours,) = [series for series in figure.series if series.name == "CBDLO"]
-    facts = {name: values[0] or 0.0 for name, values in ours.facts.items()}
-    assert facts["at_subscribers"] == 1.0
-    assert facts["known"] == 5
-    assert 0 < facts["delivered"] <= facts["shown"] == facts["expected"]
-    assert facts["asked"] > 0
-    assert facts["walk"] > facts["tree"] > 0
-    assert facts["hit_rate"] == pytest.approx(facts["model_hit_rate"], abs=0.15)
-    assert curve(figure, "CBDLO in the routing model") == pytest.approx(
-        curve(figure, "CBDLO"), rel=0.4
-    )
+    assert row["at_subscribers"] == 1.0
+    assert row["known"] == 5
+    assert 0 < row["delivered"] <= row["shown"] == row["expected"]
+    assert row["asked"] > 0
+    assert row["walk"] > row["tree"] > 0
+    assert row["hit_rate"] == pytest.approx(row["model_hit_rate"], abs=0.15)
+    assert row["model"] == pytest.approx(row["cbdlo"], rel=0.4)
 
 
-def rows_of(*words: str) -> dict[tuple[int, int], dict[str, Any]]:
-    """What a run of whole nodes in one world prints, by figure and x, without what it took."""
-    command = [
-        sys.executable,
-        "-m",
-        "bench.simulator.figures",
-        "--nodes=12",
-        "--one-load",
-        "--json",
-    ]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=True)
-    took = ("cpu_s", "shared_cpu_s", "peak_bytes")
-    return {
-        (row["figure"], row["x"]): {k: v for k, v in row.items() if k not in took}
-        for row in json.loads(done.stdout)
-    }
+def test_points_that_share_a_world_have_the_rows_that_they_have_alone(tmp_path: Path) -> None:
+    def rows_of(figures: tuple[int, ...], *xs: int, kept: str = "") -> dict[Any, dict[str, Any]]:
+        """Without what it took."""
+        plan = FiguresPlan(figures, 12, xs, one_load=True, kept=kept)
+        took = ("cpu_s", "shared_cpu_s", "peak_bytes")
+        return {
+            (row["figure"], row["x"]): {k: v for k, v in row.items() if k not in took}
+            for row in FIGURES.rows(plan)
+        }
 
-
-def test_points_that_share_a_world_have_the_rows_that_they_have_alone() -> None:
-    shared = rows_of("5", "6", "--x=2", "--x=8")
+    kept = tmp_path / "rows.jsonl"
+    shared = rows_of((5, 6), 2, 8, kept=str(kept))
     assert set(shared) == {(5, 2), (5, 8), (6, 2), (6, 8)}  # by subscriptions and by hops
     assert shared[6, 2]["walk"] < shared[6, 8]["walk"]
-    for figure, x in ((5, 8), (6, 2)):  # after others with fewer subscriptions, and beside others
-        assert rows_of(str(figure), f"--x={x}") == {(figure, x): shared[figure, x]}
+    # After others with fewer subscriptions, and beside others with other hops:
+    assert rows_of((5,), 8) == {(5, 8): shared[5, 8]}
+    assert rows_of((6,), 2) == {(6, 2): shared[6, 2]}
+    kept.write_text(kept.read_text().replace('"walk":', '"went":'))
+    assert all("went" in row for row in rows_of((5, 6), 2, 8, kept=str(kept)).values())
 
 
 def test_what_many_hosts_are_sent_is_decoded_to_one_object() -> None:
@@ -164,33 +138,9 @@ def test_what_many_hosts_are_sent_is_decoded_to_one_object() -> None:
     assert compiled(first.selector) is compiled(sent.selector)
 
 
-def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) -> None:
-    def run(name: str, *more: str) -> tuple[bytes, bytes]:
-        sets = [f"--set={s}" for s in ("x=[50,100]", "nodes=100", "events=5", "load.attributes=30")]
-        out = tmp_path / name
-        done = CliRunner().invoke(
-            experiments, ["figure-5", "--out", str(out), "--quiet", *sets, *more]
-        )
-        assert done.exit_code == 0, done.output
-        return (out / "figure-5.json").read_bytes(), (out / "figure-5.svg").read_bytes()
-
-    text, picture = run("a")
-    assert run("b") == (text, picture)
-    assert run("c", "--seed", "2")[0] != text
-    facts = json.loads(text)
-    assert facts["x"] == [50, 100]
-    assert facts["seed"] == 1
-    assert facts["parameters"]["nodes"] == 100
-    assert facts["parameters"]["load"]["attributes"] == 30
-    assert [len(series["y"]) for series in facts["series"]] == [2, 2, 2, 2]
-    assert b"</svg>" in picture
-
-
-@pytest.mark.parametrize("change", ["nodse=1", "nodes=many", "load.kind=3", "x"])
-def test_a_parameter_that_is_none_is_refused(change: str, tmp_path: Path) -> None:
-    done = CliRunner().invoke(experiments, ["figure-5", "--out", str(tmp_path), "--set", change])
-    assert done.exit_code == 2
-    assert "Traceback" not in done.output
+@pytest.mark.parametrize("change", ["nodse=1", "whole_nodes=many", "figures=[4]", "x"])
+def test_a_parameter_that_is_none_is_refused(change: str) -> None:
+    assert main(["figures", "--set", change]) == 2
 
 
 def graph(nodes: int, view: int) -> LowerLayer:
@@ -206,7 +156,7 @@ def test_a_flood_ends_at_its_hop_limit() -> None:
 
 
 def test_a_source_that_matches_itself_counts() -> None:
-    cost = simple(FigurePlan(x=(), nodes=1, subscriptions=3, events=20), "1")
+    cost = simple(FigurePlan(nodes=1, subscriptions=3, events=20), "1")
     assert cost.messages == 0
     assert cost.delivered == cost.expected
 

@@ -6,7 +6,6 @@ from bench.experiments.health.faults import KINDS
 from bench.experiments.health.trial import HealthPlan, HealthTrial
 from canopy.traces.analysis.health.job import FEATURES, NONE, SEVERITIES, TreeNode, model
 from canopy.traces.analysis.health.signals import SIGNALS
-from canopy.wire.transport.codec import WireCodec
 
 PLAN = HealthPlan(free=27_000, watched=125.0, after=120.0)
 
@@ -14,9 +13,7 @@ PLAN = HealthPlan(free=27_000, watched=125.0, after=120.0)
 def test_a_sick_node_that_judges_itself_is_not_elected() -> None:
     """The standby's disk is slow and nearly full, and the primary is lost. Nothing but what each
     node measures of itself says so."""
-    nobody, itself = (
-        HealthTrial(PLAN, 1, WireCodec(), None, judged=judged).run() for judged in (False, True)
-    )
+    nobody, itself = (HealthTrial(PLAN, 1, None, judged=judged).run() for judged in (False, True))
     assert (nobody.sick_named, nobody.sick_leads) == (False, True)
     assert nobody.failure_s is not None, "it died of its disk"
     assert (itself.sick_named, itself.sub_healthy) == (True, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from copy import copy
 from functools import cache
 from pathlib import Path
 
@@ -12,20 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from bench.experiments.__main__ import experiments
-from bench.experiments.frame import draw
-from bench.experiments.recovery.experiment import (
-    RECOVERY,
-    Loss,
-    RecoveryPlan,
-    RecoveryReport,
-    measure,
-)
-from canopy.wire.transport.codec import WireCodec
+from bench.experiments.frame import no_progress
+from bench.experiments.recovery import RECOVERY, Loss, RecoveryPlan, trials
 from harness.recovery.plan import TrialError, check_arc, names, plan
 from harness.recovery.verdict import (
     DeliveredEvent,
     PublishedEvent,
     RecoveryVerdict,
+    Row,
     ToldGap,
     is_good,
     judge,
@@ -145,17 +138,18 @@ def test_flows_are_the_clusters_own() -> None:
         assert in_arc(attribute_key(name), cluster.start, cluster.key)
 
 
-def simulated(kill: Loss) -> RecoveryReport:
-    return measure(RecoveryPlan((kill,), (200.0,), 8, 1, 3), WireCodec())
+def simulated(kill: Loss, rate: float = 200.0, nodes: int = 8, seed: int = 3) -> Row:
+    (row,) = trials(RecoveryPlan((kill,), (rate,), nodes, 1, seed), no_progress)
+    return row
 
 
 @cache
-def standby_lost() -> RecoveryReport:
+def standby_lost() -> Row:
     return simulated("standby")
 
 
 def test_flows_through_a_broker_that_dies_in_the_simulator_come_back() -> None:
-    (row,) = simulated("broker").rows
+    row = simulated("broker")
     assert is_good(row)
     (trial,) = row["trials"]
     assert trial["published"] > 1_000
@@ -164,7 +158,7 @@ def test_flows_through_a_broker_that_dies_in_the_simulator_come_back() -> None:
 
 
 def test_around_a_link_to_a_subscriber_that_is_cut_deliveries_flow_within_a_second() -> None:
-    (row,) = simulated("last-link").rows
+    row = simulated("last-link")
     assert is_good(row)
     (trial,) = row["trials"]
     assert 0.0 < trial["all_s"] < 1.0
@@ -173,19 +167,14 @@ def test_around_a_link_to_a_subscriber_that_is_cut_deliveries_flow_within_a_seco
 
 
 def test_a_simulated_recovery_is_a_function_of_its_seed() -> None:
-    assert msgspec.json.encode(simulated("standby")) == msgspec.json.encode(standby_lost())
+    assert simulated("standby") == standby_lost()
 
 
-def test_what_does_not_come_back_is_reported_and_drawn(tmp_path: Path) -> None:
-    report = copy(standby_lost())
-    first = report.rows[0]
-    gone = {"median": None, "most": None}
-    report.rows = [first, {**first, "rate": 400.0, "all_s": gone, "failed": 1}]
-    assert not is_good(report.rows[1])
-    assert RECOVERY.picture is not None
-    with (tmp_path / "picture.svg").open("wb") as file:
-        draw(RECOVERY.picture, RECOVERY.facts(report), file)
-    assert "the paper" in (tmp_path / "picture.svg").read_text()
+def test_what_does_not_come_back_is_reported() -> None:
+    gone = {**standby_lost(), "all_s": {"median": None, "most": None}, "failed": 1}
+    assert is_good(standby_lost())
+    assert not is_good(gone)
+    assert "| 1 of 1 |" in RECOVERY.shown([gone])
 
 
 def test_the_command_reports_rows_and_writes_both_files(tmp_path: Path) -> None:
@@ -195,7 +184,7 @@ def test_the_command_reports_rows_and_writes_both_files(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "recovery.json").read_text())
-    assert found["rows"][0]["first_s"]["median"] is not None
+    assert found[0]["first_s"]["median"] is not None
     assert (tmp_path / "recovery.svg").exists()
     assert CliRunner().invoke(experiments, ["recovery", "--set", "rates=fast"]).exit_code == 2
 
@@ -211,8 +200,7 @@ def test_a_cluster_that_has_split_is_not_hit() -> None:
 
 def test_a_cluster_that_dies_whole_is_replaced_and_nothing_that_follows_is_lost() -> None:
     """The trial's trees make a ring of two clusters, which does not split once more."""
-    report = measure(RecoveryPlan(("cluster",), (300.0,), nodes=12, times=1, seed=2), WireCodec())
-    assert report.not_measured == []
-    (row,) = report.rows
+    row = simulated("cluster", 300.0, 12, 2)
+    assert "not_measured" not in row
     assert (row["failed"], row["lost_after"], row["duplicates"]) == (0, 0, 0)
     assert 2.0 < row["first_s"]["median"] < 10.0, "until another cluster is in its place"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bench.experiments.frame import no_progress
 from bench.experiments.regions import RegionsPlan, RegionsRow, RegionsRun, largest_part, quantile
-from bench.experiments.running import no_progress
 from canopy.sim.world.network import Conditions
-from canopy.wire.transport.codec import WireCodec
 
 SMALL = RegionsPlan(
     regions=3,
@@ -21,7 +20,7 @@ SMALL = RegionsPlan(
 
 
 def row_of(known: bool) -> RegionsRow:
-    return RegionsRun(SMALL, WireCodec(), no_progress, known).row()
+    return RegionsRun(SMALL, no_progress, known).row()
 
 
 def test_events_cross_once_per_interested_region_and_not_at_all_at_home() -> None:

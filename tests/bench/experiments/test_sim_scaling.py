@@ -9,10 +9,9 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from bench.experiments.__main__ import experiments
-from bench.experiments.scaling.experiment import Scale, Scaling, measure, p99_ms
-from bench.experiments.scaling.plan import ScalingPlan
+from bench.experiments.frame import no_progress
+from bench.experiments.scaling import Burst, Scale, ScalingPlan, ScalingPoint, Stage, p99_ms, trials
 from canopy.sim.world.processor import Processor
-from canopy.wire.transport.codec import WireCodec
 
 SLOW = Processor(per_input=0.002, per_match=0.004, per_further=0.0004, per_recipient=0.002)
 SMALL = ScalingPlan(
@@ -36,12 +35,14 @@ SMALL = ScalingPlan(
 
 
 @cache
-def small() -> Scaling:
-    return measure(SMALL, WireCodec())
+def small() -> list[ScalingPoint | Burst]:
+    return list(trials(SMALL, no_progress))
 
 
 def test_four_hosts_do_at_least_seven_tenths_of_four_times_as_much() -> None:
-    one, four = small().points
+    one, four, _ = small()
+    assert isinstance(one, ScalingPoint)
+    assert isinstance(four, ScalingPoint)
     assert (one.hosts, four.hosts) == (1, 4)
     assert one.events_per_second > 0
     assert four.linear >= 0.7
@@ -54,8 +55,8 @@ def test_four_hosts_do_at_least_seven_tenths_of_four_times_as_much() -> None:
 
 
 def test_a_burst_is_followed_within_five_seconds_and_loses_nothing() -> None:
-    burst = small().burst
-    assert burst is not None
+    *_, burst = small()
+    assert isinstance(burst, Burst)
     assert burst.delivered == burst.expected > 0
     assert 0 <= burst.in_time_after_s <= 5.0
     before, during, after = burst.virtual_nodes
@@ -66,9 +67,7 @@ def test_a_burst_is_followed_within_five_seconds_and_loses_nothing() -> None:
 
 
 def test_the_load_with_many_attributes_is_drawn_by_its_law() -> None:
-    from bench.experiments.scaling.stage import Stage
-
-    stage = Stage(SMALL, "zipf", 1, WireCodec())
+    stage = Stage(SMALL, "zipf", 1)
     events = [stage.event() for _ in range(500)]
     assert all(len(event) == SMALL.per_event for event in events)
     first = sum(1 for event in events if "a0" in event)
@@ -83,7 +82,7 @@ def test_what_is_missing_counts_as_late() -> None:
 
 
 def test_rates_are_tried_from_the_middle_until_the_verdict_changes() -> None:
-    run = Scale(SMALL, WireCodec(), lambda stage, share: None)
+    run = Scale(SMALL, no_progress)
     tried: list[float] = []
 
     def verdicts(limit: float) -> list[float]:
@@ -107,7 +106,7 @@ def test_the_command_writes_json_and_a_picture(tmp_path: Path) -> None:
         arguments += ["--set", option]
     done = CliRunner().invoke(experiments, arguments)
     assert done.exit_code == 0, done.output
-    assert "events in time, load one" in done.output
-    (point,) = json.loads((tmp_path / "scaling.json").read_text())["points"]
+    assert "| one | 1 |" in done.output
+    (point,) = json.loads((tmp_path / "scaling.json").read_text())
     assert point["hosts"] == 1
     assert (tmp_path / "scaling.svg").read_bytes().startswith(b"<?xml")

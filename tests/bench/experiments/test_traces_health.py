@@ -14,7 +14,6 @@ from canopy.cli.main import main
 from canopy.traces.analysis import AnalysisError, Follower, Thresholds, find_health
 from canopy.traces.health_file import HealthFile, decode_health
 from canopy.traces.writer import TraceWriter
-from canopy.wire.transport.codec import WireCodec
 
 pytestmark = pytest.mark.spark
 
@@ -155,7 +154,7 @@ def test_what_the_traces_say_keeps_a_sick_node_from_leading(spark: Any, tmp_path
     """The whole loop: simulated nodes, their traces, Spark, the file, and an election by it. (What
     happens without it: tests/bench/experiments/test_sim_health.py.)"""
     plan = HealthPlan(free=27_000, watched=125.0, after=30.0)
-    found = HealthTrial(plan, 1, WireCodec(), TraceAnalysis(tmp_path, spark)).run()
+    found = HealthTrial(plan, 1, TraceAnalysis(tmp_path, spark)).run()
     assert not found.sick_leads
     assert (found.sick_named, found.sub_healthy) == (True, 1)
     assert found.failure_s is None

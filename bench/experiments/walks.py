@@ -1,38 +1,37 @@
 """What it costs and buys that a tree is walked for before its owner is asked (C3, C5).
 
-    python -m bench.simulator.walks contact    # the first events of each publisher, and later ones
-    python -m bench.simulator.walks outage     # a primary is paused, and a newcomer publishes
-    python -m bench.simulator.walks loss       # a host is lost, and trees new to a publisher follow
-    python -m bench.simulator.walks hits       # how many walks find their tree (CBDLO section 5.3)
-
-Full nodes in the simulator, with access points that they learnt by gossip; every figure is a
-function of the seed. `contact` and `outage` run the same scenario both ways: walk first, and
-*owner first* (`walk.first: false`, `tree.summary_visits: 1`), where whoever is known to own a tree
-is asked at once. `--json` prints one list of rows.
+Full nodes in the simulator, with access points that they learnt by gossip. `contact` (the first
+events of each publisher, and later ones) and `outage` (a primary is paused, and a newcomer
+publishes) run the same scenario both ways: walk first, and *owner first* (`walk.first: false`,
+`tree.summary_visits: 1`), where whoever is known to own a tree is asked at once. `hits`: how many
+walks find their tree (CBDLO section 5.3).
 """
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from statistics import mean
-from typing import Any
+from typing import Literal
 
+import msgspec
+
+from bench.experiments.frame import (
+    Experiment,
+    NotReadyError,
+    Progress,
+    grown,
+    run_until_ready,
+)
+from bench.lab.tables import Row
 from canopy.sim.scenario.range_load import LoadShape, PaperWorkload
 from canopy.sim.scenario.workload import Workload
-from canopy.sim.world.clients import Publication
-from canopy.sim.world.cost import collector_at_rest
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from matching import Value
 from overlay.settings import Settings, TreeSettings, ViewSettings, WalkSettings
 
-Row = dict[str, Any]
 Draw = Workload | PaperWorkload
 
 SETTINGS: dict[str, Settings] = {
@@ -51,24 +50,18 @@ BEFORE_ELECTION = 0.9
 """… all of them within so many seconds of its beginning: less than `election.suspect_after`."""
 
 
-TREES = 80
-"""Trees when a host is lost: more than events, so that each event is the first for its tree."""
+class WalksPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is measured, and of which size."""
 
-SINCE_LOSS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-"""Between each two of these times, in seconds since a host was lost, …"""
-
-PUBLISHERS = 12
-"""… so many nodes publish an event each."""
-
-
-def grown(seed: int, nodes: int, settings: Settings) -> World:
-    """An overlay in which all nodes are ready; all know the first one."""
-    world = World(seed, WireCodec(), settings)
-    for number in range(nodes):
-        world.add_node(seeds=["n0"] if number else [])
-        world.run(min(0.2, 60.0 / nodes))
-    expect(world.run_until(world.ready, 120.0), "all nodes are ready")
-    return world
+    what: Literal["contact", "outage", "hits"] = "contact"
+    nodes: int = 0  # 0: 24, of hits 100
+    times: int = 1  # seeds: seed, seed + 1, …
+    rate: float = 1.0  # contact: a node's later events a second …
+    events: int = 20  # … and how many
+    pause: float = 3.0  # outage: seconds
+    attributes: int = 486  # hits
+    quiet: float = 60.0  # hits: seconds of gossip before
+    seed: int = 1
 
 
 def subscribed(
@@ -78,14 +71,14 @@ def subscribed(
     for number in range(subscriptions):
         world.subscribe(names[number % len(names)], draw.selector())
         world.run(0.01)
-    expect(world.run_until(world.acknowledged, 120.0), "all subscriptions are acknowledged")
+    run_until_ready(world, world.acknowledged)
     world.run(quiet)
 
 
-def expect(holds: bool, what: str) -> None:
-    """Raises RuntimeError if the simulation did not come to where it is measured."""
-    if not holds:
-        raise RuntimeError(f"not so in time: {what}")
+def settle(world: World) -> None:
+    """Raises NotReadyError if events are still pending."""
+    if not world.settle():
+        raise NotReadyError("events are still pending")
 
 
 def counted(world: World) -> Counter[str]:
@@ -109,19 +102,19 @@ def first_deliveries(world: World, since: int) -> list[float]:
 # --- the first events of each publisher, and later ones ---
 
 
-def contact(seed: int, nodes: int, rate: float, events: int) -> Iterator[Row]:
-    """Each node publishes one event, then `events` at `rate` per second in which it meets most
-    attributes, then as many again: the steady state."""
+def contact(plan: WalksPlan, seed: int, nodes: int) -> Iterator[Row]:
+    """Each node publishes one event, then `plan.events` at `plan.rate` per second, so that it meets
+    most attributes, then as many again: the steady state."""
     for way, settings in SETTINGS.items():
-        world = grown(seed, nodes, settings)
+        world = grown(World(seed, WireCodec(), settings), nodes)
         draw = Workload(world.generator("workload"))
         subscribed(world, draw, 2 * nodes, world.names())
-        drawn = [draw.event() for _ in range(nodes * (1 + 2 * events))]
-        gap, many = 1.0 / (rate * nodes), nodes * events
+        drawn = [draw.event() for _ in range(nodes * (1 + 2 * plan.events))]
+        gap, many = 1.0 / (plan.rate * nodes), nodes * plan.events
         yield {
             "way": way,
             "nodes": nodes,
-            "rate": rate,
+            "rate": plan.rate,
             "seed": seed,
             "first": publish(world, drawn[:nodes], 0.05),
             "then": publish(world, drawn[nodes : nodes + many], gap),
@@ -139,7 +132,7 @@ def publish(world: World, events: Sequence[Mapping[str, Value | None]], gap: flo
         about += 1 + sum(value is not None for value in event.values())  # and `$event`
         world.publish(names[number % len(names)], event)
         world.run(gap)
-    expect(world.settle(), "nothing is pending")
+    settle(world)
     spent = Counter(world.traffic.messages)
     spent.subtract(messages)
     found = counted(world)
@@ -176,15 +169,20 @@ def walk_messages(world: World, since: int) -> int:
 # --- a primary is paused ---
 
 
-def outage(seed: int, nodes: int, pause: float) -> Iterator[Row]:
+def outage(plan: WalksPlan, seed: int, nodes: int) -> Iterator[Row]:
     """The primary of the only cluster stands still, and nodes that have never published do."""
     for way, settings in SETTINGS.items():
-        yield {"way": way, "nodes": nodes, "seed": seed, **outage_row(seed, nodes, pause, settings)}
+        yield {
+            "way": way,
+            "nodes": nodes,
+            "seed": seed,
+            **outage_row(seed, nodes, plan.pause, settings),
+        }
 
 
 def outage_row(seed: int, nodes: int, pause: float, settings: Settings) -> Row:
     """How long events take while the primary stands still for `pause` seconds."""
-    world = grown(seed, nodes, settings)
+    world = grown(World(seed, WireCodec(), settings), nodes)
     draw = Workload(world.generator("workload"))
     (primary,) = (name for name in world.names() if world.node(name).clusters.is_primary)
     others = [name for name in world.names() if name != primary]
@@ -199,11 +197,12 @@ def outage_row(seed: int, nodes: int, pause: float, settings: Settings) -> Row:
     def is_replaced() -> bool:
         return any(world.node(name).clusters.is_primary for name in others)
 
-    expect(world.run_until(is_replaced, pause), "another primary is elected")
+    if not world.run_until(is_replaced, pause):
+        raise NotReadyError("no other primary is elected")
     elected = world.now - stopped
     world.run_to(stopped + pause)
     world.drivers[primary].resume()
-    expect(world.settle(), "nothing is pending")
+    settle(world)
     took = sorted(first_deliveries(world, 0))
     found = counted(world)
     found.subtract(before)
@@ -221,58 +220,10 @@ def outage_row(seed: int, nodes: int, pause: float, settings: Settings) -> Row:
     }
 
 
-# --- while a host is lost ---
-
-
-def loss(seed: int, nodes: int) -> Iterator[Row]:
-    """A host is lost, and publishers meet trees that they did not know before."""
-    for kind in ("killed", "silent"):
-        for row in loss_rows(seed, nodes, kind == "silent"):
-            yield {"host": kind, "nodes": nodes, "seed": seed, **row}
-
-
-def loss_rows(seed: int, nodes: int, silent: bool) -> Iterator[Row]:
-    """How long the first event of a publisher for a tree takes, so long after a host was lost.
-    `silent`: its machine is gone, and nobody says so; else its process is, and dials are
-    refused."""
-    world = grown(seed, nodes, Settings())
-    trees = [f"a{number}" for number in range(TREES)]
-    subscribers = [name for name in world.names() if world.node(name).clusters.role == "none"]
-    for number, tree in enumerate(trees):
-        world.subscribe(subscribers[number % len(subscribers)], f"{tree} > 0")
-    expect(world.run_until(world.acknowledged, 120.0), "all subscriptions are acknowledged")
-    world.run(QUIET)
-    hosts = [
-        name
-        for name in world.names()
-        if name not in subscribers and len(world.node(name).hosting.index)
-        and not world.node(name).clusters.is_primary
-    ]  # fmt: skip
-    world.crash(hosts[0], silent=silent)
-    lost, new = world.now, itertools.cycle(trees)
-    spans: dict[float, list[Publication]] = {}
-    for since, until in itertools.pairwise(SINCE_LOSS):
-        spans[until] = published = []
-        for number, name in enumerate(subscribers[:PUBLISHERS]):
-            world.run_to(lost + since + (until - since) * number / PUBLISHERS)
-            published += world.publish(name, {next(new): 1})
-    expect(world.settle(), "nothing is pending")
-    made = {one.delivery.event.identity: one.time for one in world.clients.deliveries}
-    for until, published in spans.items():
-        took = sorted(made[one.identity] - one.published for one in published if one.identity)
-        yield {
-            "until_s": until,
-            "events": len(published),
-            "within_100_ms": sum(each <= 0.1 for each in took),
-            "median_ms": round(1_000 * took[len(took) // 2], 1),
-            "most_ms": round(1_000 * took[-1], 1),
-        }
-
-
 # --- how many walks find their tree ---
 
 
-def hits(seed: int, nodes: int, attributes: int, quiet: float) -> Iterator[Row]:
+def hits(plan: WalksPlan, seed: int, nodes: int) -> Iterator[Row]:
     """Every node walks for some attributes that have a tree."""
     for routing in ("counting", "pivot"):
         for points in (50, 100):
@@ -282,21 +233,21 @@ def hits(seed: int, nodes: int, attributes: int, quiet: float) -> Iterator[Row]:
                     walk=WalkSettings(hops=hops, trace=hops),
                     tree=TreeSettings(routing=routing),
                 )
-                yield hit_row(seed, nodes, attributes, quiet, settings)
+                yield hit_row(plan, seed, nodes, settings)
 
 
-def hit_row(seed: int, nodes: int, attributes: int, quiet: float, settings: Settings) -> Row:
+def hit_row(plan: WalksPlan, seed: int, nodes: int, settings: Settings) -> Row:
     """The share of walks that find their tree."""
-    world = grown(seed, nodes, settings)
-    draw = PaperWorkload(world.generator("workload"), LoadShape(attributes=attributes))
-    subscribed(world, draw, 2 * nodes, world.names(), quiet)
+    world = grown(World(seed, WireCodec(), settings), nodes)
+    draw = PaperWorkload(world.generator("workload"), LoadShape(attributes=plan.attributes))
+    subscribed(world, draw, 2 * nodes, world.names(), plan.quiet)
     planted = {name for n in world.names() for name in world.node(n).owner.trees}
     table = mean(world.node(name).access_points.cached for name in world.names())
     before = len(world.recorder.records)
     for name in world.names():
         for _ in range(3):
             world.publish(name, draw.event())
-    expect(world.settle(), "nothing is pending")
+    settle(world)
     made = [
         record
         for record in islice(world.recorder.records, before, None)
@@ -325,43 +276,25 @@ def hit_row(seed: int, nodes: int, attributes: int, quiet: float, settings: Sett
     }
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the measurement that is named and print a row for each of its runs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.simulator.walks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("what", choices=("contact", "outage", "loss", "hits"))
-    parser.add_argument("--nodes", type=int, help="24, for hits 100")
-    parser.add_argument("--seeds", type=int, default=1, help="seeds 1, 2, … (1)")
-    parser.add_argument("--rate", type=float, default=1.0, help="contact: a node's later events/s")
-    parser.add_argument("--events", type=int, default=20, help="contact: a node's later events")
-    parser.add_argument("--pause", type=float, default=3.0, help="outage: seconds")
-    parser.add_argument("--attributes", type=int, default=486, help="hits")
-    parser.add_argument("--quiet", type=float, default=60.0, help="hits: seconds of gossip before")
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
-    given = parser.parse_args(args)
-    rows: list[Row] = []
-    for seed in range(1, given.seeds + 1):
-        nodes = given.nodes or (100 if given.what == "hits" else 24)
-        if given.what == "contact":
-            found = contact(seed, nodes, given.rate, given.events)
-        elif given.what == "outage":
-            found = outage(seed, nodes, given.pause)
-        elif given.what == "loss":
-            found = loss(seed, nodes)
-        else:
-            found = hits(seed, nodes, given.attributes, given.quiet)
-        with collector_at_rest():
-            for row in found:
-                rows.append(row)
-                shown = "  ".join(f"{name} {value}" for name, value in row.items())
-                print(shown, file=sys.stderr, flush=True)
-    if given.json:
-        print(json.dumps(rows))
-    return 0
+def trials(plan: WalksPlan, progress: Progress) -> Iterator[Row]:
+    """The rows of each seed."""
+    run = {"contact": contact, "outage": outage, "hits": hits}[plan.what]
+    for done in range(plan.times):
+        progress(f"seed {plan.seed + done}", done / plan.times)
+        yield from run(plan, plan.seed + done, plan.nodes or (100 if plan.what == "hits" else 24))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+WALKS = Experiment(
+    "walks",
+    "Measure what walking for a tree costs and buys.",
+    """`what=contact`: the first events of each publisher, and later ones, walking first and asking
+    the owner first. `what=outage`: the same while the primary stands still. `what=hits`: the share
+    of walks that find their tree. docs/lab/walks.md has the results.""",
+    WalksPlan(),
+    trials,
+    "way: way | first.asked_per_attribute .2f: asked | first.latency_ms .0f: latency, ms"
+    " | steady.visits .3f: visits, later | steady.questions .3f: questions, later"
+    " | elected_s .2f: elected after, s | {within_100_ms} of {events}: within 100 ms"
+    " | median_ms .0f: median, ms | routing: routing | access_points: access points | hops: hops"
+    " | hit_rate .1%: hit | hit_rate_walked .1%: of those that walked | seed: seed",
+)

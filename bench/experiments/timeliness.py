@@ -1,26 +1,79 @@
-"""One mode under one load: an overlay whose hosts of one tree have as much to do as they can.
+"""The timeliness experiment of the Phoenix paper (P6, P7), with the product's own nodes.
 
-All events go to the tree of `type`, which `plan.replicas` hosts serve. There are `plan.types` types
-of events per latency level, equally frequent, at random times (a Poisson stream) from all
+Four modes, over rates of events (its figure 9) and over numbers of matching subscriptions (figure
+10). All events go to the tree of `type`, which `plan.replicas` hosts serve. There are `plan.types`
+types of events per latency level, equally frequent, at random times (a Poisson stream) from all
 publishers. Each node that subscribes has a subscription to each type, which names that type's
-level; so an event matches one subscription of each of these nodes.
+level; so an event matches one subscription of each of these nodes. All modes get the same events at
+the same times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from bench.experiments.running import run_until_ready
-from bench.experiments.timeliness.plan import Mode, TimelinessPlan
+from bench.experiments.frame import Experiment, Progress, run_until_ready
+from bench.experiments.pictures import Picture
+from bench.lab.tables import Row
 from canopy.sim.world.clients import Clients, Publication
+from canopy.sim.world.cost import collector_at_rest
+from canopy.sim.world.network import Conditions
+from canopy.sim.world.processor import Processor
 from canopy.sim.world.world import World
+from canopy.wire.transport.codec import WireCodec
 from overlay.client import LEVELS
-from overlay.links.events import Codec
 from overlay.settings import Settings, TreeSettings
 from overlay.upper_tree.host.urgency import TYPE
+
+
+class Mode(NamedTuple):
+    """One of the paper's four combinations of priority and choice of host."""
+
+    name: str  # in a row
+    choice: bool  # hosts are chosen by predicted time (P7), else by a hash
+    priority: bool  # hosts serve the urgent first (P6), else first in, first out
+
+
+MODES = (
+    Mode("neither", choice=False, priority=False),
+    Mode("priority", choice=False, priority=True),
+    Mode("choice", choice=True, priority=False),
+    Mode("both", choice=True, priority=True),
+)
+"""Phoenix 4.2, table 1."""
+
+Counts = tuple[Annotated[int, Meta(ge=1)], ...]
+
+
+class TimelinessPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that the experiment depends on, beside the code."""
+
+    rates: Counts = (500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500, 4_000)  # events per second;
+    # Phoenix, figure 9
+    matching: Counts = (6, 10, 14, 18, 22, 26)  # subscriptions that an event matches, each on a
+    # node of its own
+    types: Annotated[int, Meta(ge=1)] = 200  # of events, for each level; each node subscribes to
+    # all of them, so that there are 6,000 to 26,000 subscriptions, as in Phoenix, figure 10
+    rate: Annotated[int, Meta(ge=1)] = 2_000  # of the second series, as in the paper
+    matched: Annotated[int, Meta(ge=1)] = 10  # subscriptions per event in the first series; open
+    events: Annotated[int, Meta(ge=10)] = 2_000  # measured at each point; the paper has 200,000
+    warm_up: Annotated[int, Meta(ge=0)] = 200  # events before those, at the same rate
+    publishers: Annotated[int, Meta(ge=1)] = 12  # open in the paper; a few to each host
+    replicas: Annotated[int, Meta(ge=1)] = 3  # of the one virtual node: the match brokers, as in
+    # the paper's figure of a cluster
+    processor: Processor = Processor(per_input=0.000_01, per_match=0.000_3, per_recipient=0.000_04)
+    # of every node: so that three hosts are nearly busy at 4,000 events a second
+    network: Conditions = Conditions(latency_low=0.000_2, latency_high=0.000_6)  # a local network's
+    jobs: Annotated[int, Meta(ge=1)] = 1  # modes that are measured at a time, each in a process
+    seed: int = 1
+
 
 SPARE = 3
 """Nodes that neither subscribe nor publish, and are there first."""
@@ -52,15 +105,15 @@ class Latency(msgspec.Struct, frozen=True):
 class Point(msgspec.Struct, frozen=True):
     """The results of one mode under one load."""
 
-    rate: int  # events per second
-    matching: int  # subscriptions that an event matches
-    expected: int  # deliveries
-    delivered: int
-    all: Latency
-    levels: tuple[Latency, ...]  # of the subscribers of level 1, 2, …
-    urgency_ms: float  # the mean, weighted by urgency (`weighted_latency`)
-    waited: int  # events that a host put into its queue
+    mean_ms: float  # of all deliveries: the paper's measure
+    urgency_ms: float  # weighted by urgency (`weighted_latency`)
+    p99_ms: float
+    urgent_p99_ms: float  # of level 1
+    patient_p99_ms: float  # of the least urgent level
+    missing: int  # deliveries
+    busiest: float  # share of its time that the busiest host works
     served: tuple[int, ...]  # events that each host matched, the busiest first
+    levels: tuple[Latency, ...]  # of the subscribers of level 1, 2, …
 
 
 def settings_of(mode: Mode, plan: TimelinessPlan) -> Settings:
@@ -82,10 +135,10 @@ def settings_of(mode: Mode, plan: TimelinessPlan) -> Settings:
 class ModeOverlay:
     """An overlay in one mode, in which points are measured one after the other."""
 
-    def __init__(self, mode: Mode, plan: TimelinessPlan, codec: Codec) -> None:
+    def __init__(self, mode: Mode, plan: TimelinessPlan) -> None:
         self.mode = mode
         self.plan = plan
-        self.world = World(plan.seed, codec, settings_of(mode, plan))
+        self.world = World(plan.seed, WireCodec(), settings_of(mode, plan))
         self.world.network.conditions = plan.network
         self.world.recorder.listen = self._note
         self.matching = 0
@@ -129,24 +182,30 @@ class ModeOverlay:
 
     def measure(self, rate: int) -> Point:
         """Publish at this rate, and wait for the deliveries."""
+        drivers = self.world.drivers
+        before, began = {n: driver.worked for n, driver in drivers.items()}, self.world.now
         self._publish(rate, self.plan.warm_up)
         self._matched.clear()
-        queued = self._count("visits_queued")
         found = DeliveryTimes(self.world.clients, self._levels)
         for first in range(0, self.plan.events, AT_ONCE):
             found.expect(self._publish(rate, min(AT_ONCE, self.plan.events - first)))
             found.take()
         expected = self.plan.events * self.matching
         self.world.run_until(lambda: found.take() >= expected, DRAINED_WITHIN, DRAINED_LOOK)
-        waited = self._count("visits_queued") - queued
-        times = found.times
-        levels = tuple(map(latency_of, times))
-        everything = [second for level in times for second in level]
-        served = sorted((n for n in self._matched.values() if n), reverse=True)
+        levels = tuple(map(latency_of, found.times))
+        everything = latency_of([second for level in found.times for second in level])
+        worked = max(driver.worked - before[n] for n, driver in drivers.items())
         return Point(
-            rate, self.matching, expected, len(everything), latency_of(everything), levels,
-            weighted_latency(levels), waited, tuple(served),
-        )  # fmt: skip
+            everything.mean_ms,
+            weighted_latency(levels),
+            everything.p99_ms,
+            levels[0].p99_ms,
+            levels[-1].p99_ms,
+            expected - everything.deliveries,
+            round(worked / (self.world.now - began), 4),
+            tuple(sorted((n for n in self._matched.values() if n), reverse=True)),
+            levels,
+        )
 
     def _publish(self, rate: int, count: int) -> list[Publication]:
         """Publish `count` events at random times, at `rate` per second on average."""
@@ -169,9 +228,6 @@ class ModeOverlay:
             self._matched[node] = self._matched.get(node, 0) + 1
         elif kind == "unmatched":
             self._matched[node] = self._matched.get(node, 0) + int(fields["size"])
-
-    def _count(self, name: str) -> int:
-        return sum(self.world.node(n).counters.get(name, 0) for n in self._names)
 
 
 class DeliveryTimes:
@@ -242,3 +298,72 @@ def weighted_latency(levels: Sequence[Latency]) -> float:
         return 0.0
     mean = sum(w * each.mean_ms for w, each in zip(weights, levels, strict=True)) / total
     return round(mean, 4)
+
+
+def series(plan: TimelinessPlan, figure: int, mode: Mode) -> list[Row]:
+    """One mode over all loads of a figure, each load in the same overlay: a row for each."""
+    overlay, found = ModeOverlay(mode, plan), []
+    counts = sorted(plan.matching) if figure == 10 else [plan.matched]
+    loads = [(each, each) for each in sorted(plan.rates)]
+    with collector_at_rest():
+        overlay.grow(counts[-1])
+        for matching in counts:
+            overlay.subscribe(matching)
+            for x, rate in [(matching, plan.rate)] if figure == 10 else loads:
+                began = time.process_time()
+                point = overlay.measure(rate)
+                found.append(
+                    {
+                        "figure": figure,
+                        "x": x,
+                        "rate": rate,
+                        "events": plan.events,
+                        "seed": plan.seed,
+                        "subscriptions": len(overlay.world.clients.subscriptions),
+                        "cpu_s": round(time.process_time() - began, 1),
+                        mode.name: msgspec.to_builtins(point),
+                    }
+                )
+    return found
+
+
+def trials(plan: TimelinessPlan, progress: Progress) -> Iterator[Row]:
+    """A row for each load, with what each mode made of it."""
+    figures = [figure for figure, over in ((9, plan.rates), (10, plan.matching)) if over]
+    with ProcessPoolExecutor(plan.jobs) as pool:
+        for figure in figures:
+            progress(f"figure {figure}", figures.index(figure) / len(figures))
+            each = pool.map(partial(series, plan, figure), MODES)
+            for rows in zip(*each, strict=True):
+                took = round(sum(row["cpu_s"] for row in rows), 1)
+                yield {key: item for row in rows for key, item in row.items()} | {"cpu_s": took}
+
+
+def _picture(figure: int, over: str) -> Picture:
+    curves = {f"{mode.name}.urgency_ms": mode.name for mode in MODES}
+    label = "mean latency by urgency, ms"
+    return Picture("lines", "x", "", {}, over, label, {"figure": figure}, log=True, curves=curves)
+
+
+TIMELINESS = Experiment(
+    "timeliness",
+    "Run the timeliness experiment of the Phoenix paper.",
+    """Four modes (neither, priority only, choice only, both) over rates of events, and over numbers
+    of matching subscriptions, with the product's own nodes. docs/lab/timeliness.md has the results,
+    and the choices where the paper says nothing or cannot be read. Takes some minutes. The exit
+    code is 1 if a delivery is missing.""",
+    TimelinessPlan(),
+    trials,
+    "figure: figure | x ,: events/s (9), matching subscriptions (10) | "
+    + " | ".join(
+        f"{{{mode.name}.mean_ms:.1f}} ({{{mode.name}.urgency_ms:.1f}}): {mode.name}: mean, ms "
+        "(by urgency)"
+        for mode in MODES
+    )
+    + " | both.urgent_p99_ms .1f: both: p99 of level 1 | both.patient_p99_ms .1f: of level 5",
+    (
+        _picture(9, "events per second"),
+        _picture(10, "subscriptions that an event matches"),
+    ),
+    is_good=lambda row: not any(row[mode.name]["missing"] for mode in MODES),
+)

@@ -1,26 +1,78 @@
-"""One overlay with a share of liars: it grows, they begin to lie, and events are published.
+"""Members that lie: what they can do, and what each defence is worth.
 
-Liars join and behave as all others do until the overlay is ready; none of them is a seed of an
-honest node but of newcomers, which have one liar and two honest nodes in their peer lists. What is
-published later is judged by what honest programs see within `WITHIN`.
+An overlay grows of which a share of the nodes will lie, they begin, and events are published. Liars
+join and behave as all others do until the overlay is ready; none of them is a seed of an honest
+node but of newcomers, which have one liar and two honest nodes in their peer lists. What is
+published later is judged by what honest programs see within `WITHIN`. Liars are one adversary: they
+know each other and all honest nodes, and agree on what they say (`harness.attacks`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from statistics import fmean, pstdev
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from bench.experiments.liars.defences import Defence
-from bench.experiments.running import run_until_ready
+from bench.experiments.frame import Experiment, PlanError, Progress, run_until_ready
+from bench.experiments.pictures import Picture
+from bench.lab.tables import Row
 from canopy.sim.world.clients import Publication, SimulatedSubscription
 from canopy.sim.world.world import MeteredNode, World
+from canopy.wire.transport.codec import WireCodec
 from harness.attacks import ATTACKS
 from harness.lying_node import Band, LyingNode
-from overlay.links.events import Codec
 from overlay.rights import Role
 from overlay.settings import Settings
+
+
+class Defence(msgspec.Struct, frozen=True):
+    """How honest nodes are set up (liars, too). `keys`: they have certificates, and those of liars
+    say *member*, so that liars are no voters. `certified`: an entry of a view needs its node's
+    certificate, and not a signature alone."""
+
+    name: str
+    keys: bool
+    settings: dict[str, dict[str, Any]] = {}
+    certified: bool = True
+
+    def chosen(self) -> Settings:
+        """All settings."""
+        return msgspec.convert(self.settings, Settings)
+
+
+NOT_RANKED = {"sampling": "shuffle"}
+BELIEVING = {"confirm": "never"}
+
+NONE = Defence("none", False, {"view": NOT_RANKED, "walk": BELIEVING})
+"""Nodes as they are without keys."""
+
+KEYS = Defence("keys", True, {"view": NOT_RANKED, "walk": BELIEVING})
+"""With roles, and what follows from these."""
+
+RANKED = Defence("ranked views", True, {"walk": BELIEVING})
+SIGNED = Defence("ranked views, signed", True, {"walk": BELIEVING}, certified=False)
+CONFIRMED = Defence("confirmed hosts", True, {"view": NOT_RANKED})
+ALL = Defence("all", True)
+"""What nodes with keys do by default."""
+
+ANY_DELEGATES = Defence("all, members are delegates", True, {"tree": {"delegates": "members"}})
+NO_DELEGATES = Defence("all, no delegates", True, {"tree": {"fan_out": 1_000_000}})
+
+DEFENCES: dict[str, tuple[Defence, ...]] = {
+    "poisoning": (NONE, KEYS, RANKED),
+    "made-up": (NONE, SIGNED, RANKED),
+    "eclipse": (NONE, KEYS, RANKED),
+    "access-points": (NONE, KEYS, CONFIRMED),
+    "black-hole": (NONE, ANY_DELEGATES, ALL, NO_DELEGATES),
+    "push-and-drop": (NONE, KEYS, ALL),
+    "nobody-there": (NONE, KEYS),
+    "owners": (NONE, KEYS),
+}
+"""By attack, from the least to the most."""
+
 
 PUSH_EVERY = 0.5
 """Virtual seconds between two pushes of a liar."""
@@ -48,8 +100,9 @@ class LiarsPlan(msgspec.Struct, frozen=True):
     rate: float = 10.0  # of them per second
     access_points: int = 3  # `view.access_points`: fewer than trees, so that nodes have to walk
     view: int = 10  # `view.size`: with fewer liars than that none could fill a view
+    defence: str = ""  # the only one that is tried; "": all that are there for the attack
+    times: int = 1  # seeds: seed, seed + 1, …; with several, a row for all of them
     seed: int = 1
-    serve: bool = False  # liars are voters as well
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -77,18 +130,14 @@ class Outcome(msgspec.Struct, frozen=True):
     isolated: int  # at the end, of all honest nodes
     messages: int  # per honest node and second, while events are published
     looks: tuple[Look, ...]
-    acknowledged: int | None = None  # of one lying voter: subscriptions while it lied
-    lost: int | None = None  # those of them that saw nothing, within `WITHIN` of a new primary
-    new_primary: float | None = None  # the longest time from a primary's death to the next
-    led_by_liar: float | None = None  # share of honest nodes that took the liar for the primary
 
 
 class Trial:
     """One run: an overlay with a share of liars, and what newcomers find in it."""
 
-    def __init__(self, plan: LiarsPlan, defence: Defence, share: float, codec: Codec) -> None:
-        self.plan, self.defence, self.share = plan, defence, share
-        self.world = World(f"liars {plan.seed}", codec, self._settings(), build=self._build)
+    def __init__(self, plan: LiarsPlan, defence: Defence, share: float, seed: int) -> None:
+        self.plan, self.defence, self.share, self.seed = plan, defence, share, seed
+        self.world = World(f"liars {seed}", WireCodec(), self._settings(), build=self._build)
         self._rng = self.world.generator("liars")
         self.band = Band(self.world.generator("band"), str(self.world.seed))
         self.band.attributes = tuple(f"t{number}" for number in range(plan.trees))
@@ -131,7 +180,7 @@ class Trial:
             attack=plan.attack,
             defence=self.defence.name,
             malicious=self.share,
-            seed=plan.seed,
+            seed=self.seed,
             expected=expected,
             delivered=round(delivered / expected, 5),
             newcomers_delivered=round(delivered_late / expected_late, 5) if expected_late else None,
@@ -171,8 +220,7 @@ class Trial:
     def _add(self, name: str, seeds: list[str]) -> None:
         world = self.world
         if world.roles is not None:
-            votes = int(name[1:]) < FOUNDERS or (self.plan.serve and name in self.liars)
-            world.roles[name] = Role.VOTER if votes else Role.MEMBER
+            world.roles[name] = Role.VOTER if int(name[1:]) < FOUNDERS else Role.MEMBER
         world.add_node(seeds, name)
         band = self.band.victims if self._is_honest(name) else self.band.liars
         band.append(world.node(name).me)
@@ -243,3 +291,81 @@ class Trial:
                     at = shown.get((subscription.identity, event.identity))
                     delivered += at is not None and at <= event.published + WITHIN
         return expected, delivered
+
+
+def trials(plan: LiarsPlan, progress: Progress) -> Iterator[Outcome | Row]:
+    """A row for each share of liars and each defence against the attack of the plan. Raises
+    PlanError for an unknown attack or defence, or an impossible share."""
+    if plan.attack not in DEFENCES:
+        raise PlanError(f"there is no attack {plan.attack!r}; known are {', '.join(DEFENCES)}")
+    if not all(0 <= share <= 0.8 for share in plan.malicious):
+        raise PlanError("a share of liars is at least 0 and at most 0.8")
+    known = {each.name: each for each in (*DEFENCES[plan.attack], ALL)}
+    if plan.defence and plan.defence not in known:
+        raise PlanError(f"defences against {plan.attack} are {', '.join(known)}")
+    defences = (known[plan.defence],) if plan.defence else DEFENCES[plan.attack]
+    pairs = [(share, defence) for share in plan.malicious for defence in defences]
+    for done, (share, defence) in enumerate(pairs):
+        progress(f"{plan.attack}, {share:.0%} liars, {defence.name}", done / len(pairs))
+        seeds = range(plan.seed, plan.seed + plan.times)
+        found = [Trial(plan, defence, share, seed).run() for seed in seeds]
+        yield found[0] if len(found) == 1 else summed_up(plan, share, found)
+
+
+def summed_up(plan: LiarsPlan, share: float, found: Sequence[Outcome]) -> Row:
+    """One row for all seeds. `fair`: what a perfect sample of all ids would have in views."""
+    shares = [each.liars_in_views for each in found]
+    late = [each.newcomers_delivered for each in found]
+    return {
+        "attack": plan.attack,
+        "defence": found[0].defence,
+        "nodes": plan.nodes,
+        "newcomers": plan.newcomers,
+        "view": plan.view,
+        "malicious": share,
+        "seeds": len(found),
+        "fair": round(round(share * plan.nodes) / (plan.nodes + plan.newcomers - 1), 4),
+        "in_views": round(fmean(shares), 4),
+        "in_views_sd": round(pstdev(shares), 4),
+        "in_views_least": min(shares),
+        "in_views_most": max(shares),
+        "isolated": max(look.isolated for each in found for look in each.looks[1:]),
+        "delivered_least": min(each.delivered for each in found),
+        "newcomers_least": min((each for each in late if each is not None), default=None),
+    }
+
+
+SHARES = (
+    ("delivered", "delivered within 10 s, share"),
+    ("walk_hits", "walks that hit, share"),
+    ("liars_in_views", "of honest nodes' views, share that lies"),
+)
+"""What is drawn, a chart each."""
+
+LIARS = Experiment(
+    "liars",
+    "Let a share of the nodes lie, with and without each defence.",
+    """An overlay grows of which a share of the members lies: what do honest programs still get?
+    Each `attack` is tried without keys, with keys, and with each defence that nodes with keys have
+    by default. docs/lab/security.md has the results. Takes some minutes.
+
+    \b
+    poisoning      name only liars in exchanges of neighbours, pushed at everybody; drop walks
+    made-up        name nodes that do not exist, by thousands, at their own addresses
+    eclipse        the same as poisoning at nodes that have just come
+    access-points  claim to be the access point of every tree; accept events and drop them
+    black-hole     drop walks, lookups, events and copies that are to be passed on
+    push-and-drop  both poisoning and black-hole
+    nobody-there   say that trees have no subscribers
+    owners         claim to lead every cluster, under a later epoch
+    """,
+    LiarsPlan(),
+    trials,
+    "attack: attack | malicious .0%: liars | defence: defence | delivered .1%: delivered"
+    " | newcomers_delivered .1%: to newcomers | walk_hits .1%: walks hit"
+    " | liars_in_views .1%: in views | isolated: isolated",
+    tuple(
+        Picture("lines", "malicious", y, {"defence": ""}, "share of nodes that lie", label)
+        for y, label in SHARES
+    ),
+)

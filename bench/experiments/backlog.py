@@ -1,22 +1,21 @@
 """T3 beside fixed sizes: what a disconnect costs a link and a standby, in virtual time.
 
-`python -m bench.simulator.backlog --json` prints a row for each kind of replay buffer, length of
-the disconnect and way of sizing. *Links*: a flow of 1 MB a second over one link whose connection
-is lost for so long (the peer lives, no other way leads there); which messages were dropped, or
-named as lost when the session ended, and how many bytes waited at most. *Standbys*: a voter's
-process is killed and started again after so long, while subscriptions of 2 kB are registered, ten a
-second; how often such a voter was given the whole state and not only what it lacked, and how many
-bytes of entries its primary kept at most.
+A row for each kind of replay buffer, length of the disconnect and way of sizing. *Links*: a flow of
+1 MB a second over one link whose connection is lost for so long (the peer lives, no other way leads
+there); which messages were dropped, or named as lost when the session ended, and how many bytes
+waited at most. *Standbys*: a voter's process is killed and started again after so long, while
+subscriptions of 2 kB are registered, ten a second; how often such a voter was given the whole state
+and not only what it lacked, and how many bytes of entries its primary kept at most.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
 
+import msgspec
+
+from bench.experiments.frame import Experiment, Progress
+from bench.lab.tables import Row
 from harness.link_world import LinkWorld
 from harness.overlays import acknowledged, grown, settings, with_role
 from overlay.links.events import MessageDropped
@@ -41,7 +40,7 @@ STANDBYS = {
 }
 
 
-def link(disconnect: float, chosen: LinkSettings) -> dict[str, Any]:
+def link(disconnect: float, chosen: LinkSettings) -> Row:
     """One disconnect of one link."""
     world = LinkWorld(delay=0.02, settings=chosen)
     a, b = world.host("a"), world.host("b")
@@ -70,7 +69,7 @@ def link(disconnect: float, chosen: LinkSettings) -> dict[str, Any]:
     return {"lost": share, "dropped": dropped, "named": named, "peak_bytes": peak}
 
 
-def standby(disconnect: float, chosen: ClusterSettings, seed: int) -> dict[str, Any]:
+def standby(disconnect: float, chosen: ClusterSettings, seed: int) -> Row:
     """One restart of one voter."""
     world = grown(
         6, seed, settings(cluster={n: getattr(chosen, n) for n in ("size", "tail_floor", "tail")})
@@ -108,42 +107,44 @@ def standby(disconnect: float, chosen: ClusterSettings, seed: int) -> dict[str, 
     }
 
 
-def rows(seeds: Sequence[int], disconnects: Sequence[float]) -> list[dict[str, Any]]:
-    """All of them, with what they are of."""
-    found = []
-    for disconnect in disconnects:
+class BacklogPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a peer is out of reach, in seconds, and how often a voter is."""
+
+    out: tuple[float, ...] = (1.0, 5.0, 60.0)
+    times: int = 1
+    seed: int = 1
+
+
+def trials(plan: BacklogPlan, progress: Progress) -> Iterator[Row]:
+    """Links first, then standbys."""
+    for disconnect in plan.out:
         for name, chosen in LINKS.items():
-            found.append(
-                {"of": "link", "size": name, "out_s": disconnect, **link(disconnect, chosen)}
-            )
-            print(found[-1], file=sys.stderr, flush=True)
-    for disconnect in disconnects:
+            progress(f"link, {name}, {disconnect:g} s", 0.0)
+            yield {"of": "link", "size": name, "out_s": disconnect, **link(disconnect, chosen)}
+    for disconnect in plan.out:
         for name, cluster in STANDBYS.items():
+            progress(f"standby, {name}, {disconnect:g} s", 0.5)
+            seeds = range(plan.seed, plan.seed + plan.times)
             each = [standby(disconnect, cluster, seed) for seed in seeds]
-            row = {"of": "standby", "size": name, "out_s": disconnect, "times": len(each)}
-            for key in ("followers_copied", "followers_caught_up"):
-                row[key] = sum(one[key] for one in each)
-            row["peak_bytes"] = max(one["peak_bytes"] for one in each)
-            found.append(row)
-            print(row, file=sys.stderr, flush=True)
-    return found
+            yield {
+                "of": "standby",
+                "size": name,
+                "out_s": disconnect,
+                "times": len(each),
+                "followers_copied": sum(one["followers_copied"] for one in each),
+                "followers_caught_up": sum(one["followers_caught_up"] for one in each),
+                "peak_bytes": max(one["peak_bytes"] for one in each),
+            }
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    """Measure all and print the rows."""
-    parser = argparse.ArgumentParser(prog="python -m bench.simulator.backlog", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2, help="restarts of each kind (2)")
-    parser.add_argument(
-        "--out", default="1,2,5,10,30,60", help="lengths of disconnects, in seconds"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
-    options = parser.parse_args(args)
-    lengths = [float(each) for each in options.out.split(",")]
-    found = rows(range(1, options.seeds + 1), lengths)
-    if options.json:
-        print(json.dumps(found, indent=1))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+BACKLOG = Experiment(
+    "backlog",
+    "Lose a link and a voter for a while, with replay buffers of several sizes.",
+    """Of a link, what is lost and what waits; of a voter, whether it is given all or what it lacks.
+    docs/lab/recovery.md and docs/lab/papers.md have the results.""",
+    BacklogPlan(),
+    trials,
+    "of: of | size: what may wait | out_s g: out, s | lost .0%: lost | dropped: dropped"
+    " | named: lost with the session | followers_caught_up: got what it lacked"
+    " | followers_copied: got the whole state | peak_bytes ,: bytes kept at most",
+)

@@ -1,29 +1,29 @@
 """How long a ring that a partition has cut takes to be one again, in virtual seconds (P5).
 
-`python -m bench.simulator.one_ring --json` cuts overlays into halves, into thirds, or so that one
-node reaches both sides and the sides not each other, for long enough that each side recovers what
-it misses of the other; then it heals. A row has, by cut and size, the median and the longest of all
-seeds from the heal until every node leads, owns and lists what it should (`one_ring_s`), and until
-all registrations are where they belong (`registered_s`); and how many deliveries were missing,
-spurious or twice of the events that were published when that was so (`wrong`). A seed that takes
-longer than `GIVE_UP` counts in `failed`. Progress goes to standard error.
+Overlays are cut into halves, into thirds, or so that one node reaches both sides and the sides not
+each other, for long enough that each side recovers what it misses of the other; then it heals. A
+row has, by cut and size, the median and the longest of all seeds from the heal until every node
+leads, owns and lists what it should (`one_ring_s`), and until all registrations are where they
+belong (`registered_s`); and how many deliveries were missing, spurious or twice of the events that
+were published when that was so (`wrong`). A seed that takes longer than `GIVE_UP` counts in
+`failed`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from random import Random
 from statistics import median
-from typing import Any, Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+import msgspec
+
+from bench.experiments.frame import Experiment, Progress, grown, run_until_ready
+from bench.lab.tables import Row
 from canopy.sim.checks.deliveries import check_deliveries
 from canopy.sim.checks.node_state import check_ring, check_trees, led
 from canopy.sim.checks.ownership import check_arcs
-from canopy.sim.world.cost import collector_at_rest
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from overlay.settings import ClusterSettings, Settings, TreeSettings
@@ -32,6 +32,8 @@ GIVE_UP: Final = 120.0
 """Virtual seconds after the heal; several times what was ever seen."""
 
 ATTRIBUTES: Final = "abcdefgh"
+
+Cut = Literal["halves", "thirds", "bridge"]
 
 
 class Overlay(NamedTuple):
@@ -48,17 +50,19 @@ OVERLAYS: Final = (
     Overlay("clusters of three", 24, ClusterSettings(size=3, split_trees=2), 60.0),
 )
 
-CUTS: Final = ("halves", "thirds", "bridge")
+
+class OneRingPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which cuts, and how many seeds of each."""
+
+    cuts: tuple[Cut, ...] = ("halves", "thirds", "bridge")
+    times: int = 5
+    seed: int = 1  # the first
 
 
-class OneRingError(Exception):
-    """The overlay did not come into the state that is measured."""
-
-
-def cut(world: World, kind: str, mixed: Sequence[str]) -> None:
+def cut(world: World, kind: Cut, mixed: Sequence[str]) -> None:
     """Cut the nodes, which are in random order, into sides."""
     if kind != "bridge":
-        sides = {"halves": 2, "thirds": 3}[kind]
+        sides = 2 if kind == "halves" else 3
         world.network.partition([mixed[side::sides] for side in range(sides)])
         return
     _, *others = mixed  # the first one reaches all
@@ -73,22 +77,18 @@ def is_one(world: World) -> bool:
     return led(world) and not check_arcs(world) and not check_ring(world)
 
 
-def trial(overlay: Overlay, kind: str, seed: int) -> tuple[float, float, int] | None:
+def trial(overlay: Overlay, kind: Cut, seed: int) -> tuple[float, float, int] | None:
     """Seconds until the ring is one, until all is registered, and how many deliveries were wrong
     then; None if it took longer than `GIVE_UP`."""
     settings = Settings(cluster=overlay.cluster, tree=TreeSettings(split_at=16))
-    world = World(seed, WireCodec(), settings)
-    for number in range(overlay.nodes):
-        world.add_node(seeds=["n0"] if number else [])
-        world.run(0.1)
-    need(world, world.ready, "ready")
+    world = grown(World(seed, WireCodec(), settings), overlay.nodes)
     names = world.names()
     world.introduce("n0", ["n1"])
     for number in range(2 * overlay.nodes):
         where = f"{ATTRIBUTES[number % 8]} BETWEEN {number % 50} AND {number % 50 + 20}"
         world.subscribe(names[number % len(names)], where)
-    need(world, world.acknowledged, "acknowledged")
-    need(world, lambda: is_one(world), "one ring before the cut")
+    run_until_ready(world, world.acknowledged)
+    run_until_ready(world, lambda: is_one(world))
     world.run(12.0)
     mixed = list(names)
     Random(seed).shuffle(mixed)
@@ -112,21 +112,10 @@ def trial(overlay: Overlay, kind: str, seed: int) -> tuple[float, float, int] | 
     return one, registered, len(check_deliveries(world))
 
 
-def need(world: World, condition: Callable[[], bool], what: str) -> None:
-    """Raise OneRingError where the overlay does not come to this."""
-    if not world.run_until(condition, GIVE_UP):
-        raise OneRingError(f"not within {GIVE_UP:.0f} s: {what}")
-
-
-def measure(overlay: Overlay, kind: str, seeds: Sequence[int]) -> dict[str, Any]:
+def measured(overlay: Overlay, kind: Cut, seeds: Sequence[int]) -> Row:
     """One row: all seeds of one cut of one size."""
-    found = []
-    for seed in seeds:
-        with collector_at_rest():
-            found.append(trial(overlay, kind, seed))
-        print(f"{overlay.name}, {kind}, seed {seed}: {found[-1]}", file=sys.stderr, flush=True)
+    found = [trial(overlay, kind, seed) for seed in seeds]
     good = [each for each in found if each is not None]
-    one, registered = [each[0] for each in good], [each[1] for each in good]
     return {
         "overlay": overlay.name,
         "nodes": overlay.nodes,
@@ -134,8 +123,8 @@ def measure(overlay: Overlay, kind: str, seeds: Sequence[int]) -> dict[str, Any]
         "apart_s": overlay.apart,
         "seeds": len(seeds),
         "failed": len(found) - len(good),
-        "one_ring_s": middle_and_most(one),
-        "registered_s": middle_and_most(registered),
+        "one_ring_s": middle_and_most([each[0] for each in good]),
+        "registered_s": middle_and_most([each[1] for each in good]),
         "wrong": sum(each[2] for each in good),
     }
 
@@ -147,26 +136,25 @@ def middle_and_most(values: Sequence[float]) -> dict[str, float] | None:
     return {"median": round(median(values), 2), "most": round(max(values), 2)}
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the measurement and print a row for each cut of each size."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.simulator.one_ring",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--cuts", nargs="+", choices=CUTS, default=list(CUTS))
-    parser.add_argument("--seeds", type=int, default=5, help="seeds 1, 2, … of each (5)")
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
-    given = parser.parse_args(args)
-    seeds = range(1, given.seeds + 1)
-    rows = [measure(overlay, kind, seeds) for overlay in OVERLAYS for kind in given.cuts]
-    if given.json:
-        print(json.dumps(rows))
-    else:
-        for row in rows:
-            print("  ".join(f"{name} {value}" for name, value in row.items()))
-    return 1 if any(row["failed"] or row["wrong"] for row in rows) else 0
+def trials(plan: OneRingPlan, progress: Progress) -> Iterator[Row]:
+    """A row for each cut of each size."""
+    pairs = [(overlay, kind) for overlay in OVERLAYS for kind in plan.cuts]
+    for done, (overlay, kind) in enumerate(pairs):
+        progress(f"{overlay.name}, {kind}", done / len(pairs))
+        yield measured(overlay, kind, range(plan.seed, plan.seed + plan.times))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+ONE_RING = Experiment(
+    "one-ring",
+    "Cut a ring, heal it, and see when it is one again.",
+    """Halves, thirds, or two sides of which one node reaches both; each side recovers the other's
+    arcs meanwhile. docs/lab/recovery.md has the results. The exit code is 1 if a ring was not one
+    again, or a delivery was wrong afterwards.""",
+    OneRingPlan(),
+    trials,
+    "overlay: overlay | cut: cut into | apart_s .0f: for, s | seeds: seeds"
+    " | {one_ring_s.median:.1f}, {one_ring_s.most:.1f}: one ring, s: median, most"
+    " | {registered_s.median:.1f}, {registered_s.most:.1f}: all registered"
+    " | failed: failed | wrong: wrong deliveries after that",
+    is_good=lambda row: not (row["failed"] or row["wrong"]),
+)

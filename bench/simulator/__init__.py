@@ -1,1 +1,0 @@
-"""Processor time and memory that simulations of growing size take (`cost`)."""
