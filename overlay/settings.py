@@ -5,7 +5,7 @@ wrong type is refused (canopy/wire/config). Times are seconds, sizes bytes unles
 The text below a setting is what `canopy config keys` and the reference say (Markdown, links from
 the repository's root); the comment behind it says where the default comes from. *guess* means that
 it was never measured. What would measure them: the timeouts of links and elections, the recovery
-trials (bench/experiments/recovery) on slow and lossy networks; periods and sizes of views, the
+trials (bench/recovery) on slow and lossy networks; periods and sizes of views, the
 share of walks that hit (figures 5 and 6, bench/experiments/figures); bounds of caches, their
 evictions per second in a large overlay (`bench`). Numbers that are no settings stand in the
 ``constants`` of each layer.

@@ -79,7 +79,9 @@ def draw(pictures: Sequence[Picture], rows: Sequence[Row], title: str, path: Pat
             axes.grid(visible=True, axis="y", alpha=0.3)
         charts[0].set_title(title, fontsize=10)
         beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if len(pictures) == 1 else {}
-        charts[-1].legend(fontsize=7, **beside)
+        for axes in charts:
+            if axes.get_legend_handles_labels()[0]:
+                axes.legend(fontsize=7, **beside)
         canvas: Any = FigureCanvasSVG(figure)
         with path.open("wb") as out:
             canvas.print_svg(out, metadata={"Date": None, "Creator": "canopy"})

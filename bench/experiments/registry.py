@@ -12,7 +12,6 @@ from bench.experiments.liars import LIARS
 from bench.experiments.lying_voter import VOTER
 from bench.experiments.mass_failure import FAILURE
 from bench.experiments.one_ring import ONE_RING
-from bench.experiments.recovery import RECOVERY
 from bench.experiments.regions import REGIONS
 from bench.experiments.revocation import REVOKE
 from bench.experiments.scaling import SCALING
@@ -20,6 +19,6 @@ from bench.experiments.timeliness import TIMELINESS
 from bench.experiments.walks import WALKS
 
 EXPERIMENTS: Final[tuple[Experiment[Any], ...]] = (
-    *(BACKLOG, FAILURE, FIGURES, HEALTH, LIARS, ONE_RING, RECOVERY, REGIONS, REVOKE, SCALING),
+    *(BACKLOG, FAILURE, FIGURES, HEALTH, LIARS, ONE_RING, REGIONS, REVOKE, SCALING),
     *(TIMELINESS, VOTER, WALKS),
 )

@@ -1,5 +1,4 @@
 """What health from logs is worth (docs/lab/health.md), beside `python -m bench.experiments health`.
 
-python -m bench.health.train                      # learns the tree anew, and judges all trees
-python -m bench.lab.record health-faults -- python -m bench.health.train --judge
+`train` learns the tree of `canopy trace health` from simulated faults, and judges both trees.
 """

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.command import TRACE, Progress, parser, show
-from bench.experiments.recovery import Trial
+from bench.recovery.simulated import Trial
 from bench.recovery.trial import ProcessTrial
 from canopy.cli.demo.plan import DemoError
 from canopy.client.errors import ControlError
@@ -55,6 +55,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
         __doc__,
         times=(3, "repetitions of each"),
         simulated=(False, "in the simulator"),
+        silent=(False, "with --simulated: the machine dies, too, and no connection is reset"),
         trace=TRACE,
         keep=(Path, "folder where the nodes' data and logs are kept"),
     )
@@ -72,7 +73,7 @@ def repeat(options: argparse.Namespace, kill: str, rate: float, progress: Progre
         head = f"{kill}, {rate:g}/s, {number + 1}"
         try:
             if options.simulated:
-                row = simulated(kill, rate, number + 1)
+                row = simulated(kill, rate, number + 1, options.silent)
             else:
                 row = in_processes(kill, rate, head, options, progress)
         except (TrialError, DemoError, ControlError, TimeoutError) as error:
@@ -96,10 +97,10 @@ def in_processes(
         return trial.run()
 
 
-def simulated(kill: str, rate: float, seed: int) -> Row:
+def simulated(kill: str, rate: float, seed: int, silent: bool) -> Row:
     """One trial in the simulator, of as many nodes as there are processes."""
     with collector_at_rest():
-        return Trial(kill, rate, 0, str(seed)).run()
+        return Trial(kill, rate, 0, str(seed), silent=silent).run()
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -64,7 +64,7 @@ owner/constants.py)."""
 
 ORPHAN_PERIOD = 5.0
 """Between two looks for trees without a lease: an election ends, and its leases are granted, within
-that. By the longest election in bench/experiments/recovery."""
+that. By the longest election in bench/recovery."""
 
 FORKS_MOST = 64
 """Clusters in the place of lost ones that a host remembers, the last heard of. By the clusters that

@@ -279,7 +279,7 @@ that end within one round trip to the voters."""
 RESTORE_LEAST = 1.5
 """A lost cluster's arc waits for registrations for so long at least: who missed the owner looks for
 another twice a second, and renews within half a second. By when the last subscriber has registered
-again (bench/experiments/recovery)."""
+again (bench/recovery)."""
 
 RESTORE_QUIET = 1.0
 """… and for so long after the last registration that came. As above."""

@@ -43,7 +43,7 @@ UNREGISTERED_AT_ONCE = 1_024
 
 RENEW_WITHIN = 0.5
 """The subscribers of a cluster spread their renewals over so long after it was lost. By the new
-owner's longest turn in bench/experiments/recovery."""
+owner's longest turn in bench/recovery."""
 
 STALL_SHARE = 6
 """A node that stood still for 1/6 of a lease renews at once: half of the time between two renewals,

@@ -9,14 +9,8 @@ no link is closed (a power cut). `harness.recovery` has whom a loss hits, and ho
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import msgspec
-from msgspec import Meta
-
-from bench.experiments.frame import Experiment, Progress
-from bench.experiments.pictures import Picture
 from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
@@ -26,7 +20,6 @@ from harness.recovery.plan import (
     CUTS,
     FLOWS,
     GIVE_UP,
-    KILLS,
     OUTSIDE,
     PLANTED,
     PROBED,
@@ -51,9 +44,7 @@ from harness.recovery.verdict import (
     RecoveryVerdict,
     Row,
     ToldGap,
-    is_good,
     judge,
-    summary,
 )
 from overlay.client import GetRing, Located, RingClusters, Where
 from overlay.info import ClusterInfo
@@ -235,65 +226,3 @@ class Trial:
     def _need(self, condition: Any, what: str) -> None:
         if not self.world.run_until(condition, SETTLE):
             raise TrialError(f"no {what} in {SETTLE:g} s")
-
-
-Loss = Literal["primary", "standby", "broker", "cluster", "link", "last-link"]
-
-
-class RecoveryPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to measure: sizes, seeds and faults."""
-
-    kills: tuple[Loss, ...] = (*KILLS, *CUTS)
-    rates: tuple[Annotated[float, Meta(ge=1, le=100_000)], ...] = (500.0, 1000.0, 2000.0, 4000.0)
-    # events per second
-    nodes: Annotated[int, Meta(ge=8)] = 12
-    times: Annotated[int, Meta(ge=1)] = 3  # seeds: seed, seed + 1, …
-    seed: int = 1
-    silent: bool = False  # the machine dies, too: no link is closed
-
-
-def trials(plan: RecoveryPlan, progress: Progress) -> Iterator[Row]:
-    """A row for each kind of loss and rate, with every repetition."""
-    pairs = list(itertools.product(plan.kills, plan.rates))
-    for done, (kill, rate) in enumerate(pairs):
-        found: list[Row] = []
-        missing: list[str] = []
-        for seed in range(plan.seed, plan.seed + plan.times):
-            progress(f"{kill}, {rate:g} events/s, seed {seed}", done / len(pairs))
-            try:
-                found.append(Trial(kill, rate, plan.nodes, str(seed), silent=plan.silent).run())
-            except TrialError as error:
-                missing.append(f"seed {seed}: {error}")
-        yield summary(kill, rate, found) | ({"not_measured": missing} if missing else {})
-
-
-RECOVERY = Experiment(
-    "recovery",
-    "Measure the recovery from losses.",
-    """A primary, a standby, a match broker, a whole cluster or a link is lost while events are
-    published: how long until deliveries that depend on it are made again, and which are lost? With
-    `silent` whole machines fail, and no connection is reset (a power cut). docs/lab/recovery.md
-    describes the measurement; `python -m bench.recovery.measure` does the same with real processes.
-    The exit code is 1 if something did not recover, or was delivered twice or without a match.""",
-    RecoveryPlan(),
-    trials,
-    "kill: lost | rate g: rate | {first_s.median:.2f} ≤ {first_s.most:.2f}: first, s"
-    " | {all_s.median:.2f} ≤ {all_s.most:.2f}: all"
-    " | {subscribe_s.median:.2f} ≤ {subscribe_s.most:.2f}: new subscription"
-    " | {gap_s.median:.2f} ≤ {gap_s.most:.2f}: longest gap"
-    " | {late_until_s.median:.2f} ≤ {late_until_s.most:.2f}: late until"
-    " | {lost_before}, {lost_after}: events lost before, after | duplicates: twice"
-    " | spurious: spurious | {failed} of {times}: not recovered | not_measured: not measured",
-    (
-        Picture(
-            "lines",
-            "rate",
-            "all_s.median",
-            {"kill": " lost"},
-            "events per second",
-            "s until all that needed the lost is delivered again",
-            log=True,
-        ),
-    ),
-    is_good=is_good,
-)

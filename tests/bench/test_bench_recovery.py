@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
-from bench.experiments.__main__ import experiments
-from bench.experiments.frame import no_progress
-from bench.experiments.recovery import RECOVERY, Loss, RecoveryPlan, trials
+from bench.recovery.simulated import Trial
 from harness.recovery.plan import TrialError, check_arc, names, plan
 from harness.recovery.verdict import (
     DeliveredEvent,
@@ -138,9 +133,8 @@ def test_flows_are_the_clusters_own() -> None:
         assert in_arc(attribute_key(name), cluster.start, cluster.key)
 
 
-def simulated(kill: Loss, rate: float = 200.0, nodes: int = 8, seed: int = 3) -> Row:
-    (row,) = trials(RecoveryPlan((kill,), (rate,), nodes, 1, seed), no_progress)
-    return row
+def simulated(kill: str, rate: float = 200.0, nodes: int = 8, seed: int = 3) -> Row:
+    return summary(kill, rate, [Trial(kill, rate, nodes, str(seed)).run()])
 
 
 @cache
@@ -170,25 +164,6 @@ def test_a_simulated_recovery_is_a_function_of_its_seed() -> None:
     assert simulated("standby") == standby_lost()
 
 
-def test_what_does_not_come_back_is_reported() -> None:
-    gone = {**standby_lost(), "all_s": {"median": None, "most": None}, "failed": 1}
-    assert is_good(standby_lost())
-    assert not is_good(gone)
-    assert "| 1 of 1 |" in RECOVERY.shown([gone])
-
-
-def test_the_command_reports_rows_and_writes_both_files(tmp_path: Path) -> None:
-    sets = [f"--set={one}" for one in ("kills=[standby]", "rates=[100]", "nodes=8", "times=1")]
-    arguments = ["recovery", *sets, "--quiet", "--json", "--out", str(tmp_path)]
-    done = CliRunner().invoke(experiments, arguments)
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found == json.loads((tmp_path / "recovery.json").read_text())
-    assert found[0]["first_s"]["median"] is not None
-    assert (tmp_path / "recovery.svg").exists()
-    assert CliRunner().invoke(experiments, ["recovery", "--set", "rates=fast"]).exit_code == 2
-
-
 def test_a_cluster_that_has_split_is_not_hit() -> None:
     """Not all flows would need it then, and what was measured would be no recovery."""
     whole = ClusterInfo("c", "a", 1, "n0", "n1", (), (), {})
@@ -201,6 +176,5 @@ def test_a_cluster_that_has_split_is_not_hit() -> None:
 def test_a_cluster_that_dies_whole_is_replaced_and_nothing_that_follows_is_lost() -> None:
     """The trial's trees make a ring of two clusters, which does not split once more."""
     row = simulated("cluster", 300.0, 12, 2)
-    assert "not_measured" not in row
     assert (row["failed"], row["lost_after"], row["duplicates"]) == (0, 0, 0)
     assert 2.0 < row["first_s"]["median"] < 10.0, "until another cluster is in its place"
