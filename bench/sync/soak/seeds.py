@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.sync.soak.processes import SyncProcesses
+from bench.command import say
+from bench.sync.processes import Syncs
 from bench.sync.soak.tables import SoakTable, SoakTables
 from harness.databases.comparing import plain_rows
 from harness.databases.mariadb import Mariadb
@@ -71,7 +73,7 @@ class Seed:
         self.servers = servers
         self.kinds = PAIRS[number % len(PAIRS)]
         self.folder = Path(tempfile.mkdtemp(prefix="canopy-sync-soak-"))
-        self.done: dict[str, int] = {}
+        self.done: Counter[str] = Counter()
         self.big = 0
 
     def run(self) -> None:
@@ -81,8 +83,9 @@ class Seed:
         self.source = self._database(source_kind, "source", finite)
         self.target = self._database(target_kind, "target", finite)
         self.work = SoakTables(self.source, self.rng)
-        self.processes = SyncProcesses(self.folder)
-        try:
+        with ExitStack() as stack:
+            stack.callback(self.source.close)
+            stack.callback(self.target.close)
             for name in ("finish", "big"):
                 kind = "text" if source_kind != "mariadb" else "varchar(40)"
                 self.source.execute(f"CREATE TABLE {name} (id bigint PRIMARY KEY, t {kind})")
@@ -90,14 +93,13 @@ class Seed:
                 self.work.create()
             for _ in range(20):
                 self.try_(self.work.change)
-            self.processes.start(self.source.url, self.target.url)
+            self.syncs = Syncs(self.folder, stack)
+            _, files = self.syncs.defined(self.source.url, self.target.url)
+            sides = stack.enter_context(self.syncs.running(*files))
+            self.sides = dict(zip(("from", "to"), sides, strict=True))
             for _ in range(self.steps):
                 self.step()
             self.finish()
-        finally:
-            self.processes.stop()
-            self.source.close()
-            self.target.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def step(self) -> None:
@@ -108,20 +110,20 @@ class Seed:
         elif way < 72:
             time.sleep(self.rng.random() * 0.4)
         elif way < 82:
-            self.count("alter")
+            self.done["alter"] += 1
             self.ddl(self.work.alter)
         elif way < 85:
-            self.count("create")
+            self.done["create"] += 1
             self.ddl(self.work.create)
         elif way < 87:
-            self.count("large")
+            self.done["large"] += 1
             self.try_(lambda: self.work.large(self.big * 1_000_000))
             self.big += 1
         else:
             self.kill()
 
     def transaction(self, changes: int) -> None:
-        self.count("transactions")
+        self.done["transactions"] += 1
         before = [(table, list(table.keys)) for table in self.work.tables]
         try:
             self.source.execute("BEGIN IMMEDIATE" if self.kinds[0] == "sqlite" else "BEGIN")
@@ -169,13 +171,17 @@ class Seed:
 
     def kill(self) -> None:
         names = ["from", "from", "to", "to", "node"]
-        names += [f"{kind} {role}" for kind, role in zip(self.kinds, ("source", "target"),
-                  strict=True) if kind != "sqlite"]  # fmt: skip
+        roles = zip(self.kinds, ("source", "target"), strict=True)
+        names += [f"{kind} {role}" for kind, role in roles if kind != "sqlite"]
         name = self.rng.choice(names)
-        self.count(f"kill {name}")
+        self.done[f"kill {name}"] += 1
         self.say(f"  kill {name}")
-        if " " not in name:
-            self.processes.restart(name)
+        if name == "node":
+            self.syncs.restart_node()
+            return
+        if name in self.sides:
+            self.sides[name].kill()
+            self.sides[name].start()
             return
         server = self.servers.found[name]
         server.kill()
@@ -204,11 +210,11 @@ class Seed:
         self.source.execute(f"INSERT INTO finish VALUES ({number}, 'the last')")
         until = time.monotonic() + PATIENCE
         while not self.has_last(number):
-            for side, process in self.processes.sides.items():
-                if process.has_ended():
-                    raise SoakError(f"side {side} has ended: {process.said()}")
+            for name, side in self.sides.items():
+                if side.process.poll() is not None:
+                    raise SoakError(f"side {name} has ended: {side.said()}")
             if time.monotonic() > until:
-                said = "\n".join(p.said()[-600:] for p in self.processes.sides.values())
+                said = "\n".join(side.said()[-600:] for side in self.sides.values())
                 raise SoakError(f"the last row has not come: {said}")
             time.sleep(0.05)
 
@@ -242,16 +248,13 @@ class Seed:
         if mine != yours:
             more = [row for row in mine if row not in yours]
             less = [row for row in yours if row not in mine]
-            shown = "\n".join([*(f"    source only {r}" for r in more[:4]),
-                               *(f"    destination only {r}" for r in less[:4])])  # fmt: skip
+            only = [f"    source only {r}" for r in more[:4]]
+            shown = "\n".join([*only, *(f"    destination only {r}" for r in less[:4])])
             kinds = ", ".join(f"{name} {kind.declared}" for name, kind in table.columns)
             raise SoakError(
                 f"{table.name} ({kinds}) differs in {len(more)} and {len(less)} of {len(mine)} "
                 f"rows:\n{shown}"
             )
-
-    def count(self, what: str) -> None:
-        self.done[what] = self.done.get(what, 0) + 1
 
     def _database(self, kind: str, role: str, finite: bool) -> Any:
         if kind == "sqlite":
@@ -264,8 +267,7 @@ class Seed:
 def run_seed(number: int, steps: int, servers: Servers, verbose: bool) -> str:
     """Run a seed: "" or what is wrong. Its folder is kept then."""
     lines: list[str] = []
-    say = (lambda text: print(text, file=sys.stderr, flush=True)) if verbose else lines.append
-    seed = Seed(number, steps, servers, say)
+    seed = Seed(number, steps, servers, say if verbose else lines.append)
     began = time.monotonic()
     try:
         seed.run()
@@ -273,6 +275,6 @@ def run_seed(number: int, steps: int, servers: Servers, verbose: bool) -> str:
         tail = "\n".join(lines[-12:])
         return f"seed {number} ({' to '.join(seed.kinds)}): {error}\n{tail}\n  {seed.folder}"
     done = ", ".join(f"{count} {what}" for what, count in sorted(seed.done.items()))
-    print(f"seed {number} ({' to '.join(seed.kinds)}): identical, {done}; "
-          f"{time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+    took = f"{time.monotonic() - began:.0f} s"
+    print(f"seed {number} ({' to '.join(seed.kinds)}): identical, {done}; {took}", flush=True)
     return ""
