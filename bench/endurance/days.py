@@ -59,9 +59,13 @@ from canopy.wire.keys.rotation import RenewalTimes
 from canopy.wire.transport.codec import WireCodec
 from harness.simulated_stream import SimulatedReading, SimulatedStream
 from overlay.chord.cluster import journal
+from overlay.chord.ring import claims
 from overlay.client import AppendEvents, Draft, EventsAppended
+from overlay.lower_random import peer_records
 from overlay.settings import ClusterSettings, Settings, TreeSettings
 from overlay.stream_client import AddStream
+from overlay.upper_tree.host import assigned_trees, host, served_loads
+from overlay.upper_tree.publisher import tree_finder
 from streams.log import shard_log
 from streams.shard import kept_chunks
 
@@ -84,9 +88,16 @@ SMALLER: Final = (
     (kept_chunks, "RECENT_BYTES", 32 * 1024),
     (shard_log, "LINES_MOST", 100),
     (journal, "JOURNAL_GROWTH_LEAST", 32 * 1024),
+    (host, "COUNTED_MOST", 100),
+    (served_loads, "PLACES_MOST", 32),
+    (assigned_trees, "PLACES_MOST", 32),
+    (assigned_trees, "TOGETHER_MOST", 16),
+    (tree_finder, "QUESTIONS_MOST", 16),
+    (peer_records, "RECORDS_KEPT", 64),
+    (claims, "SEALS_KEPT", 64),
 )
 """Bounds that are no settings, each with its module."""
-SHOWN: Final = 8
+SHOWN: Final = 16
 """Violations and parts that a row names."""
 
 ROLES: Final = ("", "", "", "primary", "standby", "broker")

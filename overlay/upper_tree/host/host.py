@@ -18,6 +18,7 @@ from overlay.incidents import FAULT, contain
 from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
+from overlay.upper_tree.delivery.constants import COUNTED_MOST
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.hold import Holding
@@ -200,7 +201,7 @@ class Hosting(Machine):
         self._is_confined = is_confined
         self._is_keyed = is_keyed
         self._room = settings.tree.host_entries
-        self.copies = CopyBudget(settings.tree.fan_out, window=settings.tree.order_hold)
+        self.copies = CopyBudget(settings.tree.fan_out, COUNTED_MOST, settings.tree.order_hold)
         """The budget of copies of an event that may leave this node, also as publisher and delegate
         (C11)."""
         trees: dict[str, HostedTree] = {}
