@@ -12,7 +12,7 @@ from canopy.sim.checks.failure_report import trace_violation as story_of
 from canopy.sim.checks.ownership import check_arcs, check_maps
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.result import Result
-from canopy.sim.scenario.run import run_scenario
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
@@ -29,7 +29,7 @@ def settings(**groups: dict[str, Any]) -> Settings:
 
 def run_green(scenario: Scenario) -> Result:
     """Run it; every violation is an error with its history."""
-    result = run_scenario(scenario, WireCodec())
+    result = ScenarioRun(scenario, WireCodec()).result()
     assert result.green, explain(result.violations, result.stories)
     return result
 

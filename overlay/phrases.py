@@ -59,6 +59,15 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def size(count: float) -> str:
+    """Bytes in the fitting unit: 12 bytes, 3.4 KB, 5.6 GB."""
+    for unit in ("bytes", "KB", "MB"):
+        if count < 1_000:
+            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+        count /= 1_000
+    return f"{count:,.1f} GB"
+
+
 # --- texts of users in tables for spreadsheets ---
 
 FORMULA: Final = re.compile(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")

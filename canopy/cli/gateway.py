@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,15 +12,7 @@ from canopy.cli.connect import connect_option, json_option, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
-from canopy.cli.keys.access import (
-    as_fields,
-    print_tokens,
-    publishes_option,
-    streams_option,
-    term_option,
-    where_option,
-)
-from canopy.cli.keys.command import seconds_of
+from canopy.cli.keys.access import TokenRights, rights_options, show_tokens
 from canopy.cli.output import print_json
 
 file = click.Path(path_type=Path)
@@ -161,30 +151,16 @@ def token() -> None:
 
 @token.command()
 @click.argument("name")
-@click.option(
-    "--scope",
-    "scopes",
-    type=click.Choice(["publish", "subscribe", "observe"]),
-    multiple=True,
+@rights_options(
+    *("publish", "subscribe", "observe"),
+    default=("publish", "subscribe"),
+    show_default=False,
     help="Permission (repeatable); observe: what the node knows, in the console and under "
     "/api/. [default: publish and subscribe]",
 )
-@where_option
-@publishes_option
-@streams_option
-@term_option
 @file_option
 @json_option
-def add(
-    name: str,
-    scopes: tuple[Any, ...],
-    subscribe: str,
-    publish: str,
-    streams: tuple[str, ...],
-    term: str,
-    path: Path | None,
-    as_json: bool,
-) -> None:
+def add(name: str, rights: TokenRights, path: Path | None, as_json: bool) -> None:
     """Make the token NAME and print it. It is not shown again.
 
     A program that follows with this token receives the events that match its own selector AND
@@ -194,17 +170,11 @@ def add(
     canopy gateway token add phone --scope subscribe --where "region = 'eu' AND secret = FALSE"
     """
     from canopy.wire.token_file import TokenFile
-    from matching import compile_selector
 
-    for selector in filter(None, (subscribe, publish)):
-        compile_selector(selector)
     file = TokenFile(path or default_path())
-    lifetime = seconds_of(term) if term else 0.0
-    kept = tuple(dict.fromkeys(scopes)) or ("publish", "subscribe")
-    secret = file.add(name, kept, publish, subscribe, lifetime, streams)
+    secret, until = rights.give(file, name)
     if as_json:
-        until = time.time() + lifetime if term else 0
-        about = {"name": name, "token": secret, "scopes": kept, "expires": until}
+        about = {"name": name, "token": secret, "scopes": rights.scopes, "expires": until}
         print_json({**about, "file": str(file.path)})
         return
     click.echo(secret)
@@ -218,11 +188,7 @@ def ls(as_json: bool, path: Path | None) -> None:
     """List the tokens, their rights, and when they expire."""
     from canopy.wire.token_file import TokenFile
 
-    found = TokenFile(path or default_path()).all()
-    if as_json:
-        print_json([as_fields(one) for one in found])
-    else:
-        print_tokens(found, "no tokens; canopy gateway token add NAME makes one")
+    show_tokens(TokenFile(path or default_path()), as_json, "canopy gateway token")
 
 
 @token.command()

@@ -21,9 +21,9 @@ SEPARATOR: Final = b"\x1e"
 OUTSIDE: Final = "text that no record separator (U+001E) precedes"
 
 
-def json_sequence(source: FeedSource, cloudevents: bool = False) -> Iterator[Item]:
-    """Yield the events and refusals of a sequence, numbered from 1 by the position of their text.
-    `cloudevents`: refuse other events."""
+def json_sequence(source: FeedSource) -> Iterator[Item]:
+    """Yield the events and refusals of a sequence, numbered from 1 by the position of their
+    text."""
     for number, (text, fault) in enumerate(_texts(source), 1):
         try:
             if fault:
@@ -32,7 +32,7 @@ def json_sequence(source: FeedSource, cloudevents: bool = False) -> Iterator[Ite
         except BadEventError as error:
             yield Refusal(number, str(error))
             continue
-        for place, found in enumerate(elements(value, cloudevents), 1):
+        for place, found in enumerate(elements(value), 1):
             own = f"{number}.{place}" if is_many(value) else number
             if isinstance(found, BadEventError):
                 yield Refusal(number, str(found))

@@ -95,14 +95,14 @@ def test_subscriptions_come_and_go_while_events_flow(routing: str, seed: int) ->
 
 
 PROGRAM = """
-from canopy.sim.scenario.run import run_scenario
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.network import Conditions
 from canopy.wire.transport.codec import WireCodec
-result = run_scenario(
+result = ScenarioRun(
     Scenario(nodes=6, seed=9, events=60, subscriptions=20, network=Conditions(loss=0.02)),
     WireCodec(),
-)
+).result()
 print(result.trace_hash, result.steps, len(result.violations))
 """
 

@@ -4,9 +4,10 @@ that their tokens share with those of a gateway."""
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -16,48 +17,94 @@ from canopy.cli.keys.command import data_option, key_folder, seconds_of, when
 from canopy.cli.output import console, print_json, table
 
 if TYPE_CHECKING:
-    from canopy.wire.token_file import ProgramToken
+    from canopy.wire.token_file import TokenFile
 
 
-where_option = click.option(
-    "--where",
-    "subscribe",
-    metavar="SELECTOR",
-    default="",
-    help="Limit subscriptions to this selector.",
-)
-publishes_option = click.option(
-    "--publishes",
-    "publish",
-    metavar="SELECTOR",
-    default="",
-    help="Limit publications to this selector.",
-)
-streams_option = click.option(
-    "--stream",
-    "streams",
-    multiple=True,
-    metavar="STREAM",
-    help="Append to this stream, or those of a pattern (logs_*); repeatable. [default: none]",
-)
-term_option = click.option(
-    "--for", "term", metavar="TIME", default="", help="How long: 1h, 30d. [default: for ever]"
-)
+class TokenRights(NamedTuple):
+    """What a new token allows."""
+
+    scopes: tuple[Any, ...]
+    subscribe: str
+    publish: str
+    streams: tuple[str, ...]
+    term: str
+    """For how long, as text; "": for ever."""
+
+    def give(self, tokens: TokenFile, name: str) -> tuple[str, float]:
+        """Make the token `name`. Returns its secret, and when it expires in seconds since 1970 (0:
+        never). Raises SelectorError."""
+        from matching import compile_selector
+
+        for selector in filter(None, (self.subscribe, self.publish)):
+            compile_selector(selector)
+        lifetime = seconds_of(self.term) if self.term else 0.0
+        secret = tokens.add(name, self.scopes, self.publish, self.subscribe, lifetime, self.streams)
+        return secret, time.time() + lifetime if self.term else 0.0
+
+
+def rights_options(*scopes: str, **scope: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that adds the options of new tokens to a command, as one parameter
+    `rights`. `scopes`: the permissions to choose from; `scope`: more of the option for them."""
+
+    def decorated(command: Callable[..., Any]) -> Any:
+        @wraps(command)
+        def called(*arguments: Any, **given: Any) -> Any:
+            kept = [given.pop(name) for name in TokenRights._fields]
+            kept[0] = tuple(dict.fromkeys(kept[0]))
+            return command(*arguments, rights=TokenRights(*kept), **given)
+
+        for option in (
+            click.option(
+                "--for",
+                "term",
+                metavar="TIME",
+                default="",
+                show_default=False,
+                help="How long: 1h, 30d. [default: for ever]",
+            ),
+            click.option(
+                "--stream",
+                "streams",
+                multiple=True,
+                metavar="STREAM",
+                help="Append to this stream, or those of a pattern (logs_*); repeatable. "
+                "[default: none]",
+            ),
+            click.option(
+                "--publishes",
+                "publish",
+                metavar="SELECTOR",
+                default="",
+                help="Limit publications to this selector.",
+            ),
+            click.option(
+                "--where",
+                "subscribe",
+                metavar="SELECTOR",
+                default="",
+                help="Limit subscriptions to this selector.",
+            ),
+            click.option("--scope", "scopes", type=click.Choice(scopes), multiple=True, **scope),
+        ):
+            called = option(called)
+        return called
+
+    return decorated
+
 
 SHOWN = ("name", "scopes", "publish", "subscribe", "streams", "created", "expires")
 """The fields of a token in JSON: all but its hash."""
 
 
-def as_fields(token: ProgramToken) -> dict[str, Any]:
-    """Return a token's fields for JSON, without its hash."""
-    return {name: getattr(token, name) for name in SHOWN}
-
-
-def print_tokens(tokens: Sequence[ProgramToken], without: str) -> None:
-    """Print a table of tokens, or the text `without` if there are none."""
+def show_tokens(tokens: TokenFile, as_json: bool, command: str) -> None:
+    """Print the tokens in a file, as JSON or as a table. `command` makes one."""
+    found = tokens.all()
+    if as_json:
+        print_json([{name: getattr(one, name) for name in SHOWN} for one in found])
+        return
     shown = table("=name", "scopes", "subscribes", "publishes", "appends to", "until")
     now = time.time()
-    for one in tokens:
+    for one in found:
         until = when(one.expires) if one.expires else "for ever"
         shown.add_row(
             one.name,
@@ -67,7 +114,7 @@ def print_tokens(tokens: Sequence[ProgramToken], without: str) -> None:
             ", ".join(one.streams) or "no stream",
             "expired" if one.is_expired(now) else until,
         )
-    console().print(shown if tokens else without)
+    console().print(shown if found else f"no tokens; {command} add NAME makes one")
 
 
 @click.group(cls=HintingGroup)
@@ -91,34 +138,23 @@ def access() -> None:
 @click.option(
     "--address", required=True, metavar="HOST:PORT", help="Where programs reach this node."
 )
-@click.option(
-    "--scope",
-    "scopes",
-    type=click.Choice(["publish", "subscribe", "observe", "admin"]),
-    multiple=True,
+@rights_options(
+    *("publish", "subscribe", "observe", "admin"),
     required=True,
     help="Permission that it gives (repeatable).",
 )
-@where_option
-@publishes_option
-@term_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write the access file there, readable for you alone. [default: NAME.access]",
 )
-@streams_option
 @data_option
 @json_option
 def add(
     name: str,
     address: str,
-    scopes: tuple[Any, ...],
-    subscribe: str,
-    publish: str,
-    streams: tuple[str, ...],
-    term: str,
+    rights: TokenRights,
     out: Path | None,
     data: Path | None,
     as_json: bool,
@@ -135,15 +171,12 @@ def add(
     from canopy.client.remote import AccessFile, write_access
     from canopy.wire.addresses import split_address
     from canopy.wire.control.remote import token_file
-    from matching import compile_selector
 
     try:
         split_address(address)
     except ValueError as error:
         raise click.UsageError(f"--address: {error}") from None
-    for selector in filter(None, (subscribe, publish)):
-        compile_selector(selector)
-    if (subscribe or publish) and {"observe", "admin"} & set(scopes):
+    if (rights.subscribe or rights.publish) and {"observe", "admin"} & set(rights.scopes):
         raise click.UsageError(
             "--where and --publishes confine nobody who may observe or administer the node"
         )
@@ -157,16 +190,12 @@ def add(
     path = out or Path(f"{name}.access")
     if path.exists():
         raise click.UsageError(f"there is a file {path} already; choose another with --out")
-    tokens = token_file(folder.path.parent)
-    kept = tuple(dict.fromkeys(scopes))
-    lifetime = seconds_of(term) if term else 0.0
-    secret = tokens.add(name, kept, publish, subscribe, lifetime, streams)
+    secret, until = rights.give(token_file(folder.path.parent), name)
     write_access(path, AccessFile(1, address, own.principal.id, secret))
-    until = time.time() + lifetime if term else 0
-    folder.note("access given", token=name, scopes=kept, until=until)
+    folder.note("access given", token=name, scopes=rights.scopes, until=until)
     if as_json:
         about = {"name": name, "file": str(path), "address": address}
-        print_json({**about, "scopes": kept, "expires": until})
+        print_json({**about, "scopes": rights.scopes, "expires": until})
         return
     click.echo(f"{path} lets its program in at {address}; send it as you would a password")
 
@@ -178,11 +207,7 @@ def ls(as_json: bool, data: Path | None) -> None:
     """List the tokens, their rights, and when they expire."""
     from canopy.wire.control.remote import token_file
 
-    found = token_file(key_folder(data).path.parent).all()
-    if as_json:
-        print_json([as_fields(one) for one in found])
-    else:
-        print_tokens(found, "no tokens; canopy access add NAME makes one")
+    show_tokens(token_file(key_folder(data).path.parent), as_json, "canopy access")
 
 
 @access.command()

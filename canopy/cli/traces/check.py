@@ -11,7 +11,7 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.errors import OK, UNDECIDED, WRONG
 from canopy.cli.output import console, label, print_json, table
-from overlay.phrases import counted
+from overlay.phrases import counted, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,25 +82,16 @@ def check(folder: str, since: str | None, until: str | None, as_json: bool) -> i
         found = check_traces(
             named(folder),
             lambda file, done, total: display.update(
-                done, total, f"{done / max(total, 1):.0%} of {size_text(total)}: {file}"
+                done, total, f"{done / max(total, 1):.0%} of {size(total)}: {file}"
             ),
             window=window_of(since, until),
         )
-        display.done(f"{counted(found.files, 'file')}, {size_text(found.size)}")
+        display.done(f"{counted(found.files, 'file')}, {size(found.size)}")
     if as_json:
         print_json(found.to_dict(), indent=2)
     else:
         show(found)
     return {COMPLETE: OK, NOTHING: UNDECIDED}.get(found.result, WRONG)
-
-
-def size_text(count: float) -> str:
-    """Return bytes in the fitting unit."""
-    for unit in ("bytes", "KB", "MB"):
-        if count < 1_000:
-            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
-        count /= 1_000
-    return f"{count:,.1f} GB"
 
 
 def time_text(seconds: float | None, day: bool = True) -> str:
@@ -125,7 +116,7 @@ def show(found: TraceCheck) -> None:
     span = f"{time_text(found.first)} to {time_text(found.last)} UTC" if found.records else "-"
     screen.print(
         f"{counted(found.records, 'record')} of {nodes} in {counted(found.files, 'file')} "
-        f"({size_text(found.size)}), {span}",
+        f"({size(found.size)}), {span}",
         soft_wrap=True,
     )
     names = {each.node: each.name for each in found.nodes if each.name}

@@ -11,8 +11,7 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.errors import OK
 from canopy.cli.output import print_json
-from canopy.cli.traces.check import size_text
-from overlay.phrases import counted
+from overlay.phrases import counted, size
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.days.closing import Closed
@@ -119,11 +118,11 @@ def _plain(found: Pruned) -> dict[str, object]:
 def _show(found: Pruned) -> None:
     verb = "would go" if found.dry_run else "removed"
     for day in found.days:
-        click.echo(f"{day.day}  {counted(day.files, 'file')}, {size_text(day.size)} {verb}")
+        click.echo(f"{day.day}  {counted(day.files, 'file')}, {size(day.size)} {verb}")
     for why, paths in found.kept.items():
         click.echo(f"kept: {counted(len(paths), 'file')} {why}, such as {paths[0]}")
     if found.files:
-        click.echo(f"{counted(found.files, 'file')}, {size_text(found.size)} {verb}")
+        click.echo(f"{counted(found.files, 'file')}, {size(found.size)} {verb}")
     else:
         click.echo(f"nothing of before {found.before} {verb}")
 
@@ -141,13 +140,13 @@ def _plain_days(found: Closed) -> dict[str, object]:
 def _show_days(found: Closed) -> None:
     verb = "would be closed" if found.dry_run else "closed"
     for day in found.days:
-        click.echo(f"{day.day}  {verb}, {size_text(day.size)}")
+        click.echo(f"{day.day}  {verb}, {size(day.size)}")
     if found.kept:
         click.echo(
             f"kept: {counted(len(found.kept), 'day')} without a line yet, such as {found.kept[0]}: "
             "run canopy trace analyze with this state first"
         )
     if found.days:
-        click.echo(f"{counted(len(found.days), 'day')}, {size_text(found.size)} {verb}")
+        click.echo(f"{counted(len(found.days), 'day')}, {size(found.size)} {verb}")
     else:
         click.echo(f"no day before {found.before} {verb}")

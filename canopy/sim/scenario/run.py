@@ -78,20 +78,6 @@ Progress = Callable[[str, float, float], None]
 """Called with the stage, the virtual time, and the completed share (0 to 1)."""
 
 
-def run_scenario(
-    scenario: Scenario,
-    codec: Codec,
-    *,
-    progress: Progress | None = None,
-    traces: OpenFile | None = None,
-    build: NodeBuilder | None = None,
-    check_state: bool = True,
-) -> Result:
-    """Run a scenario to the end. `build` replaces the real node in tests of the simulator itself;
-    `check_state` reads the machines' maps and arcs, which a fake does not have."""
-    return ScenarioRun(scenario, codec, progress, traces, build).result(check_state=check_state)
-
-
 class ScenarioRun:
     """One run of a scenario, stage by stage."""
 
@@ -450,14 +436,9 @@ def judge_run(run: ScenarioRun) -> Verdict:
     )
 
 
-def judge_scenario(
-    scenario: Scenario,
-    codec: Codec,
-    progress: Progress | None = None,
-    traces: OpenFile | None = None,
-) -> Verdict:
+def judge_scenario(scenario: Scenario, codec: Codec) -> Verdict:
     """Run a scenario to its end, and return its verdict."""
-    return judge_run(ScenarioRun(scenario, codec, progress, traces))
+    return judge_run(ScenarioRun(scenario, codec))
 
 
 def _place(error: BaseException) -> str:

@@ -22,8 +22,8 @@ from canopy.traces.analysis.report.pictures import (
     stacked,
     walk_picture,
 )
-from canopy.traces.analysis.report.wording import duration, number, percent, size, tree_of_all
-from overlay.phrases import counted
+from canopy.traces.analysis.report.wording import duration, number, percent, tree_of_all
+from overlay.phrases import counted, size
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings

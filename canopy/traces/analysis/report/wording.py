@@ -99,15 +99,6 @@ def percent(share: float | None) -> str:
     return f"{share * 100:.1f} %".replace(".0 %", " %")
 
 
-def size(count: float) -> str:
-    """Bytes in the fitting unit."""
-    for unit in ("bytes", "KB", "MB"):
-        if count < 1_000:
-            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
-        count /= 1_000
-    return f"{count:,.1f} GB"
-
-
 def headline(summary: AnalysisSummary) -> str:
     """The verdict as a headline."""
     if summary.exact:

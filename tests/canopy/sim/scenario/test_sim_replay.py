@@ -15,7 +15,7 @@ from canopy.cli.sim.command import opener, sim
 from canopy.cli.sim.replay import configurations, trace_lines
 from canopy.sim.scenario.recorded_run import RecordedRun, RunTally, TracesError, quantile
 from canopy.sim.scenario.replay import SETTLE, ReplayConfiguration, replay, replay_scenario
-from canopy.sim.scenario.run import run_scenario
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.wire.transport.codec import WireCodec
 from overlay.settings import Settings
@@ -27,7 +27,7 @@ SCENARIO = Scenario(nodes=6, seed=3, subscriptions=20, events=80, late_subscript
 def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """Traces of a simulated run, and its result."""
     path = tmp_path_factory.mktemp("traces")
-    return path, run_scenario(SCENARIO, WireCodec(), traces=opener(path))
+    return path, ScenarioRun(SCENARIO, WireCodec(), traces=opener(path)).result()
 
 
 @pytest.fixture

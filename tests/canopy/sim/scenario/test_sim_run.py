@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from canopy.cli.sim.command import opener, sim
-from canopy.sim.scenario.run import run_scenario
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import (
     Fault,
     FirstSubscription,
@@ -29,7 +29,7 @@ SMALL = Scenario(nodes=5, subscriptions=20, events=60)
 
 
 def run(scenario: Scenario, **more: object) -> object:
-    return run_scenario(scenario, None, build=FakeNode, check_state=False, **more)  # type: ignore[arg-type]
+    return ScenarioRun(scenario, None, build=FakeNode, **more).result(check_state=False)  # type: ignore[arg-type]
 
 
 def test_a_run_without_faults_is_green() -> None:

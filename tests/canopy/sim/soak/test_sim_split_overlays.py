@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from canopy.sim.scenario.run import run_scenario
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Fault, Scenario, ScenarioError, parse_scenario
 from canopy.sim.world.clients import Division
 from canopy.wire.transport.codec import WireCodec
@@ -33,7 +33,7 @@ def test_two_overlays_that_meet_are_held_to_one_ring_and_to_all_deliveries() -> 
 
 def test_two_overlays_that_stay_apart_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Merging, "on_other_ring", lambda self, event: None)
-    kinds = {violation.kind for violation in run_scenario(APART, WireCodec()).violations}
+    kinds = {violation.kind for violation in ScenarioRun(APART, WireCodec()).result().violations}
     assert {"rings", "missing"} <= kinds
 
 

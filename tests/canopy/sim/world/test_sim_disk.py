@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from canopy.sim.scenario.run import run_scenario
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Fault, Scenario
 from canopy.sim.world.disk import Disk, DiskConditions
 from canopy.sim.world.world import World
@@ -122,7 +122,7 @@ def test_a_crash_midway_comes_between_storing_and_saying() -> None:
 def test_who_stores_nothing_is_not_spared() -> None:
     faults = (Fault(0.1, "crash", nodes=(1,), midway=True), Fault(5, "restart"))
     scenario = Scenario(nodes=2, subscriptions=0, events=5, faults=faults)
-    found = run_scenario(scenario, None, build=FakeNode, check_state=False)  # type: ignore[arg-type]
+    found = ScenarioRun(scenario, None, build=FakeNode).result(check_state=False)  # type: ignore[arg-type]
     assert found.records["start"] == 3
     world = two()
     world.drivers["n0"].doom(silent=True, within=0.5)
@@ -256,5 +256,5 @@ def test_a_scenario_breaks_disks_and_mends_them() -> None:
         Fault(0.6, "restart"),
     )
     scenario = Scenario(nodes=5, subscriptions=5, events=60, faults=faults)
-    found = run_scenario(scenario, None, build=FakeNode, check_state=False)  # type: ignore[arg-type]
+    found = ScenarioRun(scenario, None, build=FakeNode).result(check_state=False)  # type: ignore[arg-type]
     assert found.records["start"] == 5 + 3

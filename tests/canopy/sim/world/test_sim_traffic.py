@@ -8,7 +8,7 @@ import msgspec
 from click.testing import CliRunner
 
 from canopy.cli.sim.command import sim
-from canopy.sim.scenario.run import run_scenario
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.traffic import BATCH_HEAD, DATA, LINKS, MAINTENANCE, OTHER, PURPOSES, Traffic
@@ -60,7 +60,7 @@ def test_a_compressed_batch_is_shared_out() -> None:
 
 
 def test_a_run_counts_what_its_nodes_count() -> None:
-    found = run_scenario(SMALL, WireCodec())
+    found = ScenarioRun(SMALL, WireCodec()).result()
     traffic = found.traffic
     assert traffic.data_total.messages == found.messages > 0
     links = traffic.maintenance[LINKS]
@@ -73,9 +73,9 @@ def test_a_run_counts_what_its_nodes_count() -> None:
 
 
 def test_what_is_sent_again_costs_bytes_and_no_messages() -> None:
-    calm = run_scenario(SMALL, WireCodec()).traffic
+    calm = ScenarioRun(SMALL, WireCodec()).result().traffic
     lossy = msgspec.structs.replace(SMALL, network=Conditions(loss=0.1))
-    rough = run_scenario(lossy, WireCodec()).traffic
+    rough = ScenarioRun(lossy, WireCodec()).result().traffic
     each = [t.data_total.bytes / t.data_total.messages for t in (calm, rough)]
     assert each[1] > 1.05 * each[0]
 
