@@ -68,7 +68,6 @@ class ShardCapture:
         self._waiting: dict[Identity, Event] = {}
         self._unsent: dict[Identity, Event] = {}  # what `_leader` has not appended
         self._leader: ShardLeader | None = None
-        self._sent: list[int] = []  # numbers of the own chunks that are not committed
         self._mark: ChunkId | None = None  # up to this chunk …
         self._marked: list[Identity] = []  # … these are in the log
 
@@ -111,11 +110,8 @@ class ShardCapture:
         leader = self.replica.leader if self.replica.serves else None
         if leader is not self._leader:
             self._leader = leader
-            self._sent.clear()
             self._unsent = dict(self._waiting)
-        while self._sent and self._sent[0] <= self.replica.committed:
-            del self._sent[0]
-        while leader is not None and self._unsent and len(self._sent) < UNDER_WAY:
+        while leader is not None and self._unsent and leader.under_way < UNDER_WAY:
             if self.is_full:
                 return
             self._append(leader)
@@ -146,8 +142,7 @@ class ShardCapture:
                 size += len(data)
         if not rows:
             return
-        chunk = leader.append_rows(heads, encoded, rows, self._clock())
-        self._sent.append(chunk.number)
+        leader.append_rows(heads, encoded, rows, self._clock())
         self.port.count("captured", len(rows))
 
     def look(self) -> None:

@@ -116,7 +116,6 @@ class ShardCopy(LedShard):
         self.gaps = 0
         self.circle: tuple[str, ...] = ()
         """The streams by which it copies itself; (): it does not, as far as is known."""
-        self._sent: list[int] = []  # numbers of chunks that are not committed
         self.later(LookAtCopies, pacing.LOOK)
 
     @classmethod
@@ -154,10 +153,7 @@ class ShardCopy(LedShard):
     @property
     def has_room(self) -> bool:
         """Whether more may be appended."""
-        while self._sent and self._sent[0] <= self.replica.committed:
-            del self._sent[0]
-        is_led = self.leader.leads
-        return len(self._sent) < UNDER_WAY and is_led and not self.is_full
+        return self.leader.under_way < UNDER_WAY and self.leader.leads and not self.is_full
 
     @property
     def is_full(self) -> bool:
@@ -196,8 +192,7 @@ class ShardCopy(LedShard):
                 floor = [Floor(min(position, self.replica.log.next_offset + SKIP_MOST))]
             offsets = min(missing, SKIP_MOST)
             encoded = encode_entries(floor)
-            chunk = self.leader.append_chunk(CUT, encoded, offsets, time=self.clock())
-            self._sent.append(chunk.number)
+            self.leader.append_chunk(CUT, encoded, offsets, time=self.clock())
 
     def take(self, origin: OriginReading) -> str:
         """Append the rows that have come from an origin's shard. Return why they cannot be taken;
@@ -232,7 +227,7 @@ class ShardCopy(LedShard):
         elif self.port.now - origin.noted_at > NOTE_AFTER or origin.scanned - floor > NOTE_ROWS:
             origin.noted_at = self.port.now
             entry = OriginScanned(origin.name, origin.scanned, origin.losses)
-            self._sent.append(self.append_entries(PRODUCERS, [entry]).number)
+            self.append_entries(PRODUCERS, [entry])
 
     def _append_rows(self, origin: OriginReading, events: list[StreamEvent]) -> None:
         heads: list[BatchHead] = []
@@ -265,8 +260,7 @@ class ShardCopy(LedShard):
             assert self.replica.log.next_offset == heads[0].sequence, (
                 "a mirror has no rows of its own"
             )
-        chunk = self.leader.append_rows(heads, encoded, rows, self.clock())
-        self._sent.append(chunk.number)
+        self.leader.append_rows(heads, encoded, rows, self.clock())
         self.port.count("copied", len(rows))
 
 

@@ -242,12 +242,8 @@ class TableWriting:
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to do now."""
-        return not self.is_done and not self._chunks.waits and self._has_room
-
-    @property
-    def _has_room(self) -> bool:
-        committed = self.replica.committed
-        return sum(number > committed for number in self._sent[-UNDER_WAY:]) < UNDER_WAY
+        has_room = self.leader.under_way < UNDER_WAY
+        return not self.is_done and not self._chunks.waits and has_room
 
     def step(self, budget: int) -> int:
         """Go on for `budget` rows' worth of work; returns the work done."""

@@ -312,6 +312,11 @@ class ShardLeader:
             follower.committed = mine.committed
             mine.port.send(follower.peer, message)
 
+    @property
+    def under_way(self) -> int:
+        """The number of chunks of the log that are not committed."""
+        return self.replica.log.end.number - self.replica.committed
+
     def retain(self, keep: Keep, now: int) -> None:
         """Append a Cut if at `now` (nanoseconds since 1970) the log has more than `keep` allows. A
         stream with a key is cut together with its table (streams/services/table.py)."""
