@@ -5,16 +5,38 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from collections.abc import Sequence
 from random import Random
+from typing import NamedTuple
 
 from overlay.machine import Peer
-from streams.log.batches import BatchHead, EventBatch, Row, encode_batches
+from streams.log.batches import BatchHead, Row, encode_rows, join_batches
 from streams.log.chunk import BEGINS, COMPLETES, CUT, EVENTS, STATE, Chunk, genesis, pack
 from streams.log.shard_log import ShardLog
 from streams.log.state import Floor, ShardState, encode_entries
 from streams.log.zones import encode_zones, zone_map
+from streams.shard.leader import ShardLeader
 
 SHARD = "stream/0"
+
+
+class EventBatch(NamedTuple):
+    """Rows that are appended together, or not at all."""
+
+    head: BatchHead
+    rows: tuple[Row, ...]
+
+
+def encode_batches(batches: Sequence[EventBatch]) -> bytes:
+    """The rows of a chunk with these batches."""
+    return join_batches([b.head for b in batches], [encode_rows(b.rows) for b in batches])
+
+
+def append_batches(leader: ShardLeader, batches: Sequence[EventBatch], time: int) -> Chunk:
+    """Append one chunk with these batches at `time`, nanoseconds since 1970."""
+    encoded = [encode_rows(batch.rows) for batch in batches]
+    rows = [row for batch in batches for row in batch.rows]
+    return leader.append_rows([batch.head for batch in batches], encoded, rows, time)
 
 
 def batch(producer: str, session: int, sequence: int, rows: int, size: int = 3) -> EventBatch:

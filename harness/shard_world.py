@@ -19,10 +19,10 @@ from typing import Any
 from canopy.sim.world.log_disk import HARD_STATE, SimulatedLogDisk
 from canopy.sim.world.scheduler import Scheduler
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD, batch
+from harness.logs import SHARD, EventBatch, append_batches, batch
 from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
 from streams.log import shard_log
-from streams.log.batches import EventBatch, heads_of
+from streams.log.batches import heads_of
 from streams.log.chunk import EVENTS, read
 from streams.shard import messages
 from streams.shard.hosting.log_checks import LogWalk
@@ -175,7 +175,7 @@ class ShardWorld:
                 self._appends += 1
                 rows = self.rng.randint(1, 3)
                 one = self.batch(node, rows)
-                chunk = replica.leader.append([one], int(self.scheduler.now * 1e9))
+                chunk = append_batches(replica.leader, [one], int(self.scheduler.now * 1e9))
                 key = (node, replica.leader.epoch, chunk.number)
                 self.pending[key] = [(self._appends, sequence) for sequence in range(rows)]
                 self.rows.update((row, (chunk.number, chunk.time)) for row in self.pending[key])

@@ -11,11 +11,12 @@ from random import Random
 from typing import TypeVar
 
 from canopy.sim.world.log_disk import HARD_STATE
+from harness.logs import EventBatch, append_batches
 from harness.overlays import grown, wait
 from harness.shard_world import WrongError
 from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
-from streams.log.batches import BatchHead, EventBatch, Row, heads_of
+from streams.log.batches import BatchHead, Row, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.shard.replica import Replica
 
@@ -51,7 +52,7 @@ class StreamWorld:
             if replica.leader is not None and replica.serves:
                 self._rows += 1
                 batch = EventBatch(BatchHead("p", self._rows, 0, 1), (Row({"n": self._rows}),))
-                chunk = replica.leader.append([batch], 0)
+                chunk = append_batches(replica.leader, [batch], 0)
                 self.pending[replica.leader.epoch, chunk.number] = self._rows
 
     def run(self, seconds: float) -> None:

@@ -33,11 +33,12 @@ from typing import Any
 from bench.command import parser, show
 from canopy.wire.process.machine_load import freeze_heap
 from canopy.wire.transport.codec import WireCodec, collect
+from harness.logs import EventBatch, append_batches
 from matching import compile_selector
 from matching.warmup import warm
 from overlay.machine import LocalEvent, Message, Peer, Timer
 from streams.disk import Opened, ReadDone, Written
-from streams.log.batches import BatchHead, EventBatch, Row, encode_rows
+from streams.log.batches import BatchHead, Row, encode_rows
 from streams.log.recovery import recover
 from streams.programs.producer import messages as producing
 from streams.programs.producer.messages import AppendRows, OpenProducer, ProducerIsOpen, RowBatch
@@ -304,7 +305,7 @@ class Reading(World):
         """Append rows as one chunk at the leader."""
         assert self.leader.replica.leader is not None
         batch = EventBatch(BatchHead("", 0, 0, len(rows)), tuple(rows))
-        self.leader.replica.leader.append([batch], time.time_ns())
+        append_batches(self.leader.replica.leader, [batch], time.time_ns())
 
 
 def rows_of(number: int, count: int, million: int, groups: int = 5_000) -> list[Row]:

@@ -7,7 +7,7 @@ takes neither for data (docs/design/streams.md).
 *Called by*: `streams.shard`, which adds chunks; `canopy stream verify`; programs that prove
 receipts.
 
-    chunk = pack(EVENTS, epoch, log.end, log.next_offset, count, time, encode_batches(batches))
+    chunk = pack(EVENTS, epoch, log.end, log.next_offset, count, time, join_batches(heads, rows))
     line = log.add(chunk)           # its place: line.segment, line.at
     state.apply(chunk)              # producers, consumers, groups, replicas, the floor
     log.before_offset(offset)       # the chunk at which to begin to read for a row

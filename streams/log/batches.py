@@ -40,13 +40,6 @@ class BatchHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: int = 0
 
 
-class EventBatch(msgspec.Struct, frozen=True):
-    """Rows that are appended together, or not at all."""
-
-    head: BatchHead
-    rows: tuple[Row, ...]
-
-
 class MalformedChunkError(Exception):
     """A chunk's rows do not decode as its kind, though its CRC is right: its writer has a fault."""
 
@@ -94,11 +87,6 @@ def are_rows(encoded: bytes, count: int) -> bool:
     except msgspec.MsgspecError:
         return False
     return True
-
-
-def encode_batches(batches: Sequence[EventBatch]) -> bytes:
-    """The rows of a chunk with these batches."""
-    return join_batches([b.head for b in batches], [encode_rows(b.rows) for b in batches])
 
 
 def join_batches(heads: Sequence[BatchHead], rows: Sequence[bytes]) -> bytes:

@@ -28,6 +28,6 @@ A replica, from its start to an append::
     replica.lead(epoch)  # a campaign; `ShardLed` follows, or another node's higher epoch
     ...
     if replica.leader is not None and replica.serves:
-        chunk = replica.leader.append(batches, now)
+        chunk = replica.leader.append_rows(heads, encoded, rows, now)
     ...  # `ShardCommitted` with a number at least that of the chunk
 """

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from overlay.consensus import Progress, ProgressState, Tracker
 from overlay.incidents import Alarmed
 from overlay.machine import NodeId, Peer, by_id
-from streams.log.batches import BatchHead, EventBatch, Row, encode_rows, join_batches, lacks_key
+from streams.log.batches import BatchHead, Row, join_batches, lacks_key
 from streams.log.chunk import (
     BEGINS,
     CHUNK_MOST,
@@ -237,18 +237,13 @@ class ShardLeader:
 
     # -- appending -------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[EventBatch], time: int) -> Chunk:
-        """Append one chunk with these batches, at `time` (nanoseconds since 1970; one that goes
-        back is raised). `ShardCommitted` follows. ValueError if they are too large for a chunk."""
-        encoded = [encode_rows(batch.rows) for batch in batches]
-        rows = [row for batch in batches for row in batch.rows]
-        return self.append_rows([batch.head for batch in batches], encoded, rows, time)
-
     def append_rows(
         self, heads: Sequence[BatchHead], encoded: Sequence[bytes], rows: Sequence[Row], time: int
     ) -> Chunk:
-        """The same with the rows of each batch as they are encoded, and all of them. Their zone map
-        is left out where it does not fit into the chunk."""
+        """Append one chunk of batches at `time` (nanoseconds since 1970; one that goes back is
+        raised): their heads, the rows of each as they are encoded, and all rows. `ShardCommitted`
+        follows. ValueError if they are too large for a chunk. Their zone map is left out where it
+        does not fit into the chunk."""
         body, zones = join_batches(heads, encoded), encode_zones(zone_map(rows))
         if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
             zones = b""
@@ -264,7 +259,7 @@ class ShardLeader:
         time: int = 0,
         flags: int = 0,
     ) -> Chunk:
-        """Append one chunk, whose rows are what its kind says, as `append` does; before it the
+        """Append one chunk, whose rows are what its kind says, as `append_rows` does; before it the
         state, if it begins a segment."""
         mine, log = self.replica, self.replica.log
         time = max(time, log.time)

@@ -64,6 +64,7 @@ from canopy.wire.keys.tokens import Token, TokenError, read_token, write_token
 from canopy.wire.token_file import TokenFile, TokensError
 from canopy.wire.transport.codec import ProtocolError, WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, NODE_FRAMES, REPLY_FRAMES, FrameReader
+from harness.logs import EventBatch, encode_batches
 from matching import SelectorError, compile_selector
 from overlay.client import Draft, Event, Publish, Subscribe
 from overlay.links.messages import Hello
@@ -74,10 +75,8 @@ from overlay.tenants.policy import Policy, PolicyError, TenantPolicy
 from overlay.upper_tree.event_proofs import FALSE, EventProofs
 from streams.log.batches import (
     BatchHead,
-    EventBatch,
     MalformedChunkError,
     Row,
-    encode_batches,
     rows_of,
 )
 from streams.log.chunk import EVENTS, ChunkId, genesis, pack

@@ -19,6 +19,6 @@ shard.
     ...  # `ShardLed` when this node leads
     replica = hosts.leading("8f2c/0")  # None: this node does not lead that shard
     if replica is not None and replica.leader is not None:
-        replica.leader.append(batches, now)
+        replica.leader.append_rows(heads, encoded, rows, now)
     hosts.leave()  # `ShardsReleased` when the shards go on without this node
 """

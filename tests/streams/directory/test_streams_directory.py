@@ -10,6 +10,7 @@ import pytest
 
 from canopy.sim.world.log_disk import HARD_STATE
 from canopy.sim.world.world import World
+from harness.logs import EventBatch, append_batches
 from harness.overlays import grown, wait
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.info import StreamInfo
@@ -19,7 +20,7 @@ from streams.directory.messages import ShardOrder
 from streams.directory.supervision import HEARTBEAT, Supervision
 from streams.disk import DiskFailed
 from streams.log import shard_log
-from streams.log.batches import BatchHead, EventBatch, Row
+from streams.log.batches import BatchHead, Row
 from streams.shard.hosting import shard_hosts
 from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.leader import ShardLeader
@@ -56,7 +57,7 @@ def append(world: World, shard: str, session: int) -> int:
     leading = replicas(world, shard)[name].leader
     assert leading is not None
     batch = EventBatch(BatchHead("p", session, 0, 1), (Row({"n": session}),))
-    return leading.append([batch], 0).number
+    return append_batches(leading, [batch], 0).number
 
 
 def committed(world: World, shard: str) -> list[int]:

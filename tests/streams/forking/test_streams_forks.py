@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.logs import SHARD
+from harness.logs import SHARD, EventBatch, encode_batches
 from overlay.machine import Message, Peer
-from streams.log.batches import BatchHead, EventBatch, Row, encode_batches
+from streams.log.batches import BatchHead, Row
 from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
 from streams.log.names import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.verify import Receipt, Verifier

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD
+from harness.logs import SHARD, EventBatch, encode_batches
 from matching import compile_selector
-from streams.log.batches import BatchHead, EventBatch, Row, encode_batches, rows_of
+from streams.log.batches import BatchHead, Row, rows_of
 from streams.log.chunk import EVENTS, Chunk, genesis, pack
 from streams.programs.reader import messages as consuming
 from streams.programs.reader.cursor import Shared

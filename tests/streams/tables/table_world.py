@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from harness.logs import SHARD
+from harness.logs import SHARD, EventBatch
 from harness.shard_world import WrongError, constants
 from overlay.client import BeginReading, EventsTaken, Failed, ReadingReady, TakeEvents
 from streams.log import shard_log
-from streams.log.batches import BatchHead, EventBatch, Row, rows_of
+from streams.log.batches import BatchHead, Row, rows_of
 from streams.log.chunk import EVENTS, TABLE, read
 from streams.log.table import key_of, table_rows
 from streams.services.table import ShardTable, TableServer

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from canopy.sim.world.log_disk import HARD_STATE
-from harness.logs import SHARD
+from harness.logs import SHARD, EventBatch, append_batches
 from matching import compile_selector
 from overlay.machine import Peer
 from streams.access.reasons import MALFORMED, NO_KEY, OUT_OF_RANGE, QUOTA
 from streams.directory.entry import StreamOptions, fault_in_options
 from streams.log import shard_log
-from streams.log.batches import BatchHead, EventBatch, Row, encode_rows
+from streams.log.batches import BatchHead, Row, encode_rows
 from streams.log.chunk import POSITIONS
 from streams.log.state import ConsumerAttached, encode_entries
 from streams.log.table import KeyTable, TableView, key_of
@@ -47,7 +47,7 @@ def put(world: TableWorld, replica: Replica, *rows: dict[str, Any], size: int = 
         for row in rows
     ]
     for batch in batches:
-        replica.leader.append([batch], int(world.scheduler.now * 1e9))
+        append_batches(replica.leader, [batch], int(world.scheduler.now * 1e9))
     world.run(0.1)
 
 

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD
+from harness.logs import SHARD, EventBatch, append_batches
 from harness.shard_world import WrongError, constants
 from overlay.client import Failed
 from overlay.machine import LocalEvent, NodeId, Peer
@@ -31,7 +31,7 @@ from overlay.stream_client import (
     TakeRows,
 )
 from streams.log import shard_log
-from streams.log.batches import BatchHead, EventBatch, Row, decode_rows, rows_of
+from streams.log.batches import BatchHead, Row, decode_rows, rows_of
 from streams.log.chunk import DEAD, EVENTS, POSITIONS, STATE, read
 from streams.log.group_state import DeadRow, GroupEdited, GroupFounded, GroupKnown
 from streams.log.state import ShardState, entries_of
@@ -100,7 +100,7 @@ class GroupsWorld(ProducingWorld):
         batch = EventBatch(
             BatchHead("p", self._appends, 0, len(attributes)), tuple(map(Row, attributes))
         )
-        chunk = leader.leader.append([batch], int(self.scheduler.now * 1e9))
+        chunk = append_batches(leader.leader, [batch], int(self.scheduler.now * 1e9))
         self.run(0.2)
         return list(range(chunk.first, chunk.next_offset))
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD
+from harness.logs import SHARD, EventBatch
 from harness.shard_world import WrongError, constants
 from overlay.client import (
     BeginReading,
@@ -30,7 +30,7 @@ from overlay.client import (
 from overlay.machine import Peer
 from streams.access import attachments
 from streams.log import shard_log
-from streams.log.batches import BatchHead, EventBatch, Row, decode_rows, rows_of
+from streams.log.batches import BatchHead, Row, decode_rows, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.programs.producer import messages as producing
 from streams.programs.reader import messages as consuming

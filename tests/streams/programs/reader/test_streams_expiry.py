@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from harness.logs import EventBatch, append_batches
 from overlay.machine import Peer
 from streams.log import shard_log
-from streams.log.batches import BatchHead, EventBatch, Row
+from streams.log.batches import BatchHead, Row
 from streams.log.chunk import POSITIONS
 from streams.log.group_state import GroupFounded, GroupOptions
 from streams.log.state import ConsumerAttached, encode_entries
@@ -39,7 +40,7 @@ def keep(replica: Replica, wanted: Keep) -> None:
 
 def put(world: ConsumingWorld, replica: Replica, *rows: Row) -> None:
     assert replica.leader is not None
-    replica.leader.append([EventBatch(BatchHead("", 0, 0, len(rows)), rows)], now(world))
+    append_batches(replica.leader, [EventBatch(BatchHead("", 0, 0, len(rows)), rows)], now(world))
     world.run(0.1)
 
 
