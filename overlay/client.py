@@ -29,7 +29,7 @@ from overlay.info import (
     SubscriptionInfo,
     VirtualNodeInfo,
 )
-from overlay.machine import NodeId, Uint53
+from overlay.machine import NodeId, Uint53, WallClock
 
 LEVELS = 5
 """Latency levels (P6). The Phoenix paper (section 3) leaves L open; five, as in most scales."""
@@ -77,7 +77,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     publisher: NodeId
     incarnation: Uint53
     sequence: Uint53
-    time: float
+    time: WallClock
     attributes: dict[str, Value | None]
     payload: bytes = b""
     payload_type: str = ""
@@ -96,7 +96,7 @@ class Draft(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attributes: dict[str, Value | None]
     payload: bytes = b""
     payload_type: str = ""
-    time: float = 0.0  # 0: stamped by the node's driver on arrival
+    time: WallClock = 0.0  # 0: stamped by the node's driver on arrival
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):

@@ -38,6 +38,10 @@ Duration = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
 """Seconds, at most 31 years. Neither an infinite number nor NaN, with which a timer would never
 be due."""
 
+WallClock = Annotated[float, msgspec.Meta(ge=0.0, le=253_370_764_800.0)]
+"""Seconds since 1970, before the year 9999: calendars have such a time in each zone, and no number
+that is none."""
+
 Version = tuple[Uint53, Uint53]
 """(epoch, number). Compared as a pair: a higher epoch outranks every number of a lower one."""
 

@@ -3,8 +3,8 @@ an unknown name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -46,39 +46,32 @@ ALIASES: Final = frozenset(
 something else there, and gets a hint."""
 
 
-def given(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Refuse an empty value of an optional option: a callback. An unset variable of a shell gives
-    "", which does not mean that the option was left out; a token without its bound would allow
-    everything."""
-    source = ctx.get_parameter_source(parameter.name or "")
-    if value == "" and source is not ParameterSource.DEFAULT:
-        raise click.BadParameter("the value is empty; leave the option out if none is meant")
-    return value
+EMPTY: Final = '"": '
+"""What the help of an option has whose value may be empty, before the meaning of that."""
 
 
 def strict(command: click.Command) -> click.Command:
-    """Add the callback `given` to those options of a command whose default is "", and return it."""
+    """Have a command refuse empty values of its options, but where their help says what these mean,
+    and return it. An unset variable of a shell gives "", which does not mean that the option was
+    left out: a token without its bound would allow everything, and another node be stopped."""
     for one in command.params:
-        if isinstance(one, click.Option) and one.default == "" and one.callback is not given:
-            one.callback = given if one.callback is None else _both(one.callback)
+        may_be_empty = EMPTY in str(getattr(one, "help", "")) and one.default != ""
+        if isinstance(one, click.Option) and not may_be_empty:
+            one.process_value = partial(_given, one)  # type: ignore[method-assign]
     return command
 
 
-def _both(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a callback that calls `given` and then `callback`."""
-    if getattr(callback, "is_strict", False):
-        return callback
-
-    def both(ctx: click.Context, parameter: click.Parameter, value: str) -> Any:
-        return callback(ctx, parameter, given(ctx, parameter, value))
-
-    both.is_strict = True  # type: ignore[attr-defined]
-    return both
+def _given(option: click.Option, ctx: click.Context, value: Any) -> Any:
+    source = ctx.get_parameter_source(option.name or "")
+    if source is ParameterSource.COMMANDLINE and (value == "" or (option.multiple and "" in value)):
+        text = "the value is empty; leave the option out if none is meant"
+        raise click.BadParameter(text, ctx, option)
+    return type(option).process_value(option, ctx, value)
 
 
 class HintingGroup(click.Group):
     """A group that runs a command by its alias, and suggests one for a wrong name. Its commands
-    refuse an empty value of an optional option (`given`)."""
+    refuse empty values of options (`strict`)."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command with strict options. See `click.Group`."""

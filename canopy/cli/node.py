@@ -95,7 +95,7 @@ def hide_tokens() -> bool:
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Serve /metrics (Prometheus), /livez and /readyz there; port 0: any free port.",
+    help='Serve /metrics (Prometheus), /livez and /readyz there; port 0: any free port; "": not.',
 )
 @click.option(
     "--join",

@@ -7,6 +7,8 @@ answer, so that a late one is known as such.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from matching import Value
@@ -35,7 +37,7 @@ class TreesReport(Message, frozen=True, tag="Trees"):
     attributes: tuple[str, ...]
     version: Version
     entries: tuple[tuple[Entry, Uint53], ...]
-    led_for: float = -1.0  # seconds
+    led_for: Annotated[float, msgspec.Meta(ge=-1.0, le=1e9)] = -1.0  # seconds
     silent: tuple[NodeId, ...] = ()  # members that the primary does not hear
 
 

@@ -12,7 +12,18 @@ from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
 from overlay.links.statements import Token
-from overlay.machine import Duration, Key, Message, NodeId, Peer, Region, Uint53, Uint63, Version
+from overlay.machine import (
+    Duration,
+    Key,
+    Message,
+    NodeId,
+    Peer,
+    Region,
+    Uint53,
+    Uint63,
+    Version,
+    WallClock,
+)
 from overlay.upper_tree.host_load import HostLoad, ServedLoad
 from overlay.upper_tree.summary import Summary
 
@@ -568,8 +579,8 @@ class DeliveriesGivenUp(Message, frozen=True):
     count: Uint53
     first: str
     last: str
-    since: float
-    until: float
+    since: WallClock
+    until: WallClock
     reason: str
     lapsed: bool = False
     lapsed_for: Duration = 0.0

@@ -53,7 +53,7 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """The attribute whose value chooses an event's shard; "": there is one shard only."""
     replicas: Annotated[int, msgspec.Meta(ge=1, le=REPLICAS_MOST)] = 3
     """Replicas of each shard; fewer while the overlay has fewer nodes."""
-    keep_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    keep_seconds: Duration = 0.0
     """The least seconds for which rows are kept; 0: as long as `keep_bytes` allows."""
     keep_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
     """Bytes of a shard's log that are kept; 0: no limit."""

@@ -75,8 +75,11 @@ def plain(kind: inspect.Type) -> Any:
     return False if isinstance(kind, inspect.BoolType) else None
 
 
-def integers(kind: inspect.Type, path: tuple[Any, ...] = (), name: str = "") -> Iterator[Any]:
-    """Of each integer in a type: its path in `plain`'s value, its field's name, its type."""
+def numbers(
+    wanted: type, kind: inspect.Type, path: tuple[Any, ...] = (), name: str = ""
+) -> Iterator[Any]:
+    """Of each integer, or float, in a type: its path in `plain`'s value, its field's name, its
+    type."""
     match kind:
         case inspect.StructType(cls=cls) if cls is Interval:
             return  # a place in the order of values is checked by itself
@@ -86,15 +89,15 @@ def integers(kind: inspect.Type, path: tuple[Any, ...] = (), name: str = "") -> 
             for at, field in enumerate(fields, first):
                 key = at if config.array_like else field.encode_name
                 if (cls, field.name) not in VALUES:
-                    yield from integers(field.type, (*path, key), field.name)
+                    yield from numbers(wanted, field.type, (*path, key), field.name)
         case inspect.UnionType(types=types):
-            yield from integers(types[0], path, name)
+            yield from numbers(wanted, types[0], path, name)
         case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
-            yield from integers(item, (*path, 0), name)
+            yield from numbers(wanted, item, (*path, 0), name)
         case inspect.TupleType(item_types=items):
             for at, item in enumerate(items):
-                yield from integers(item, (*path, at), name)
-        case inspect.IntType():
+                yield from numbers(wanted, item, (*path, at), name)
+        case inspect.IntType() | inspect.FloatType() if isinstance(kind, wanted):
             yield path, name, kind
 
 
@@ -118,7 +121,7 @@ def test_every_integer_of_every_message_is_bounded(name: str) -> None:
     kind = inspect.type_info(MESSAGES[name])
     honest = plain(kind)
     assert len(CODEC.decode(msgspec.msgpack.encode([honest]))) == 1
-    for path, field, number in integers(kind):
+    for path, field, number in numbers(inspect.IntType, kind):
         most = number.lt - 1 if number.le is None and number.lt is not None else number.le
         assert most is not None, f"{name}: {field} has no bound"
         assert most <= 2**53 or field in ONLY_COMPARED, f"{name}: {field} may be {most}"
@@ -129,12 +132,24 @@ def test_every_integer_of_every_message_is_bounded(name: str) -> None:
                 CODEC.decode(msgspec.msgpack.encode([changed(honest, path, value)]))
 
 
+@pytest.mark.parametrize("name", MESSAGES)
+def test_every_time_of_every_message_is_one(name: str) -> None:
+    """With NaN no timer is due; at infinity, or the time 1e300, a calendar ends who shows it."""
+    kind = inspect.type_info(MESSAGES[name])
+    honest = plain(kind)
+    for path, field, number in numbers(inspect.FloatType, kind):
+        assert number.le is not None, f"{name}: {field} has no bound"
+        for value in (float("nan"), float("inf"), 1e300, (number.ge or 0.0) - 1.0):
+            with pytest.raises(ProtocolError):
+                CODEC.decode(msgspec.msgpack.encode([changed(honest, path, value)]))
+
+
 @pytest.mark.parametrize("name", FRAMES)
 def test_every_integer_of_every_frame_is_bounded(name: str) -> None:
     kind = inspect.type_info(FRAMES[name])
     honest = plain(kind)
     assert len(FrameReader(NODE_FRAMES).feed(frame(honest))) == 1
-    for path, _, _ in integers(kind):
+    for path, _, _ in numbers(inspect.IntType, kind):
         for value in (*TOO_LARGE, -1):
             reader: FrameReader[Frame] = FrameReader(NODE_FRAMES)
             assert reader.feed(frame(changed(honest, path, value))) == []

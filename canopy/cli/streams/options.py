@@ -89,7 +89,7 @@ def changeable_options(is_new: bool) -> Callable[[F], F]:
             "--ttl-by",
             default=unless_given(""),
             metavar="ATTRIBUTE",
-            help="Attribute that holds a row's own time to live, in seconds.",
+            help='Attribute that holds a row\'s own time to live, in seconds; "": none.',
         ),
         click.option(
             "--prefer",

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias, cast, get_args
 
 from msgspec.structs import replace
@@ -54,7 +54,24 @@ CONFIRM: Final = 1.0
 """Seconds between two confirmations of rows that have taken effect elsewhere. They are only needed
 for retention."""
 
+EXPIRY_MOST: Final = 2**31
+"""The most seconds after which a reading is forgotten."""
+
 NONE_TAKEN: Final = EventsTaken(0, (), ())
+
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def nanoseconds(time: datetime) -> int:
+    """Return the nanoseconds since 1970 of a time, of this machine's zone if it names none; the
+    first, or the last, at which rows may be for a time outside of 1970 to 2262."""
+    try:
+        since = time.astimezone(UTC) - EPOCH
+    except (OverflowError, ValueError):  # in UTC it is before year 1, or after 9999
+        since = time.replace(tzinfo=UTC) - EPOCH
+    whole = (since.days * 86_400 + since.seconds) * 10**6 + since.microseconds
+    return min(max(0, whole * 1_000), 2**63 - 1)
 
 
 def parse_start(text: str) -> tuple[Start | int, int]:
@@ -69,7 +86,7 @@ def parse_start(text: str) -> tuple[Start | int, int]:
     if text.isascii() and text.isdigit():
         return int(text), 0
     try:
-        return "time", int(datetime.fromisoformat(text).timestamp() * 1e9)
+        return "time", nanoseconds(datetime.fromisoformat(text))
     except ValueError:
         raise ValueError(f"{WANTED} is wanted, not {text}") from None
 
@@ -78,7 +95,7 @@ def started(start: Begin, at: int) -> tuple[Start, int]:
     """Return the place at which a reading begins, for `start` and `at` of `Client.read`. Raises
     ValueError for an invalid `start`."""
     if isinstance(start, datetime):
-        return "time", int(start.timestamp() * 1e9)
+        return "time", nanoseconds(start)
     if isinstance(start, str) and start not in get_args(Start):
         start, at = parse_start(start)
     if isinstance(start, str):
@@ -103,6 +120,8 @@ def wanted_reading(
     kind, place = started(start, at)
     stream_id, losses = identity_of(positions)
     tables = positions.open_tables(positions) if isinstance(positions, Positions) else ()
+    if not 0 <= expire_after <= EXPIRY_MOST:
+        raise ValueError(f"expire_after: seconds, from 0 (never) to 2^31, not {expire_after}")
     return BeginReading(
         0,
         stream,
@@ -111,7 +130,7 @@ def wanted_reading(
         place,
         tuple(sorted(positions.items())),
         durable,
-        expire_after=int(expire_after),
+        expire_after=math.ceil(expire_after),
         shard=shard,
         tables=tables,
         packed=packed,

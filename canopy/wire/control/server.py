@@ -167,6 +167,7 @@ def stamp(publish: Publish, now: float) -> Publish:
     """Return `publish` with the time of its arrival in every draft that has no time."""
     if 0.0 not in [draft.time for draft in publish.events]:
         return publish
+    now = max(now, 0.0)  # a clock that stands before 1970
     drafts = tuple(
         draft if draft.time else Draft(draft.attributes, draft.payload, draft.payload_type, now)
         for draft in publish.events

@@ -101,7 +101,7 @@ class ClusterHeartbeat(Message, frozen=True):
     key: Key
     epoch: Uint53
     number: Uint53
-    timeout: float
+    timeout: Duration
 
 
 class ClusterHeartbeatReply(Message, frozen=True):

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from overlay.machine import Message, Peer, Uint53, Uint63
+from overlay.machine import Duration, Message, Peer, Uint53, Uint63
 from streams.log.group_state import DELIVERIES_MOST, NAME_MOST, Attribute, GroupOptions
 from streams.programs.reader.messages import ReadFrom
 from streams.shard.messages import Shard
@@ -41,12 +41,12 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
     start: ReadFrom
     selector: Annotated[str, msgspec.Meta(max_length=16 * 1024)] | None = None
-    lease: float | None = None
+    lease: Duration | None = None
     deliveries: Annotated[int, msgspec.Meta(ge=1, le=DELIVERIES_MOST)] | None = None
     by: Attribute | None = None
     priority: Attribute | None = None
     delay: Attribute | None = None
-    delay_seconds: float | None = None
+    delay_seconds: Duration | None = None
 
 
 class JoinGroup(Message, frozen=True):
@@ -65,7 +65,7 @@ class JoinGroup(Message, frozen=True):
     wanted: Wanted
     credit: Annotated[int, msgspec.Meta(ge=1, le=CREDIT_MOST)]
     held: Annotated[tuple[tuple[Number, Lease], ...], msgspec.Meta(max_length=CREDIT_MOST)]
-    at: float
+    at: Duration
 
 
 class GroupJoined(Message, frozen=True):
@@ -94,7 +94,7 @@ class LeasedRows(Message, frozen=True):
 
     shard: Shard
     member: Number
-    at: float
+    at: Duration
     rows: Annotated[tuple[LeasedRow, ...], Listed]
 
 
@@ -116,7 +116,7 @@ class SettleLeases(Message, frozen=True):
 
     shard: Shard
     member: Number
-    at: float
+    at: Duration
     settled: Annotated[tuple[Settlement, ...], Listed]
 
 
@@ -126,7 +126,7 @@ class LeasesSettled(Message, frozen=True):
 
     shard: Shard
     member: Number
-    at: float
+    at: Duration
     done: Annotated[tuple[Lease, ...], Listed]
     extended: Annotated[tuple[Lease, ...], Listed]
     lost: Annotated[tuple[Lease, ...], Listed]
@@ -137,7 +137,7 @@ class KeepMembers(Message, frozen=True):
     MembersKept."""
 
     shard: Shard
-    at: float
+    at: Duration
     members: Annotated[tuple[Number, ...], Listed]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import canopy
 import canopy.aio
 import canopy.trio
 from canopy import Positions
-from canopy.client.streams.reading import AsyncReading
+from canopy.client.streams.reading import AsyncReading, parse_start, wanted_reading
 from overlay.client import BeginReading, CommitReading, EndReading, TakeEvents
 from tests.support.real.scripted_stream import ScriptedStream
 
@@ -121,6 +122,25 @@ def test_rows_are_taken_in_the_form_for_which_the_reading_was_begun(stream: Scri
             reading.take_packed(0)
         with client.read("s", packed=True) as packed, pytest.raises(ValueError, match="packed"):
             packed.take(0)
+
+
+def test_each_time_of_a_calendar_is_a_place_in_a_stream() -> None:
+    """Also one that is outside of 64 bits of nanoseconds, or of the calendar in another zone."""
+    for text in ("0001-01-01", "0001-01-01T00:00:00+23:59", "1969-12-31"):
+        assert parse_start(text) == ("time", 0)
+    for text in ("9999-12-31T23:59:59-23:59", "2300-01-01"):
+        assert parse_start(text) == ("time", 2**63 - 1)
+    assert parse_start("2026-11-23T08:00+01:00") == ("time", 1_795_417_200 * 10**9)
+
+
+def test_a_reading_expires_after_seconds_that_there_are() -> None:
+    def wanted(expire_after: float) -> int:
+        return wanted_reading("s", "", "new", 0, {}, "d", expire_after).expire_after
+
+    assert [wanted(0), wanted(0.5), wanted(30)] == [0, 1, 30], "0: never"
+    for bad in (math.nan, math.inf, -1.0, 1e300):
+        with pytest.raises(ValueError, match="expire_after"):
+            wanted(bad)
 
 
 def test_another_stream_of_the_same_name_ends_a_reading(stream: ScriptedStream) -> None:
