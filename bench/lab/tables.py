@@ -25,6 +25,7 @@ not makes an empty cell. Keys that begin with ``run.`` are those of the run that
                             rows with the same values of `by` become one, in which each row stands
                             under its value of `across`: ``zenoh.p50_ms``
     last=system,rate        of the rows with the same values of these keys, the last one alone
+    best                    of the runs those of the full form, else of the fast form, else all
     transposed              rows become columns: a line for each column of the comment
 """
 
@@ -46,6 +47,9 @@ MARK: Final = re.compile(r"^<!-- table: (?P<spec>.*?) -->\n(?P<table>(?:\|.*\n)*
 COLUMN: Final = re.compile(r"(?P<key>[\w./%-]+)(?: (?P<format>[^\s:]+))?: ?(?P<header>.*)")
 TEXT: Final = re.compile(r"(?P<key>(?:[^{}:]*\{[^{}]*\})+[^{}:]*): ?(?P<header>.*)")
 PLACE: Final = re.compile(r"\{(?P<key>[^{}:]+)(?::(?P<format>[^{}]*))?\}")
+
+FORMS: Final = (None, "fast", "full")
+"""Of a run of a paper's experiment (`bench.papers`), the one that counts most last."""
 
 Row = dict[str, Any]
 
@@ -92,7 +96,7 @@ class Spec(NamedTuple):
             if column := TEXT.fullmatch(part) or COLUMN.fullmatch(part):
                 how = column.groupdict().get("format") or ""
                 found.columns.append(Column(column["key"], how, column["header"]))
-            elif part == "transposed" or key in ("each", "last", "by", "across"):
+            elif part in ("best", "transposed") or key in ("each", "last", "by", "across"):
                 found.words[key] = is_
             elif is_given:
                 found.wanted[key] = is_
@@ -173,6 +177,9 @@ def lines_of(spec: Spec, rows: list[Row]) -> str:
     rows = [row for row in rows if spec.wants(row)]
     if not rows:
         raise NoRowsError(f"{spec.file} has no row with {spec.wanted}")
+    if "best" in spec.words:
+        most = max(FORMS.index(row["run"].get("form")) for row in rows)
+        rows = [row for row in rows if row["run"].get("form") == FORMS[most]]
     if "last" in spec.words:
         keys = spec.words["last"].split(",")
         rows = list({tuple(value(row, key) for key in keys): row for row in rows}.values())

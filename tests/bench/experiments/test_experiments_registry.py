@@ -13,7 +13,7 @@ import pytest
 from bench.experiments.__main__ import experiments
 from bench.experiments.registry import EXPERIMENTS
 from bench.lab.record import RESULTS, ROOT
-from bench.papers.registry import experiments as of_papers
+from bench.papers.registry import EXPERIMENTS as OF_PAPERS
 from canopy.cli.parameters import changed
 
 COMMAND = "python -m bench.experiments "
@@ -22,7 +22,7 @@ COMMAND = "python -m bench.experiments "
 def named_commands() -> Iterator[str]:
     for path in RESULTS.glob("*.json"):
         yield from (run["command"] for run in json.loads(path.read_text(encoding="utf-8")))
-    for one in of_papers():
+    for one in OF_PAPERS:
         yield from (*one.fast, *one.full)
     for page in (ROOT / "docs").rglob("*.md"):
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
