@@ -15,11 +15,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from overlay.bounded import BoundedDict
-from overlay.client import Command, Done, Failed
+from overlay.client import BeginReading, Command, Done, Failed
 from overlay.machine import Machine, Message, NodeId, Peer, Port, Timer
+from overlay.stream_client import AttachGroup
 from streams.access import pacing, reasons
 from streams.access.locator import StreamLocated, StreamLocator, StreamMissing
 from streams.access.reasons import REMOVED, Cause
@@ -38,19 +39,7 @@ KEEP_ALIVE_LOOKS: Final = round(pacing.KEEP_ALIVE / pacing.LOOK)
 PartT = TypeVar("PartT")
 
 
-class Attaching(Protocol):
-    """A command that begins an attachment."""
-
-    @property
-    def request(self) -> int:
-        """The number by which the program names it."""
-
-    @property
-    def stream(self) -> str:
-        """The name of the stream."""
-
-
-CommandT = TypeVar("CommandT", bound=Attaching)
+CommandT = TypeVar("CommandT", bound=BeginReading | AttachGroup)
 
 
 class Attached(Generic[CommandT, PartT]):

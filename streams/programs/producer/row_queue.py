@@ -12,8 +12,8 @@ replicas does not depend on the number of programs' batches.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from streams.log.chunk import CHUNK_TARGET
 from streams.programs.producer.messages import BATCHES_MOST, Run
@@ -25,12 +25,10 @@ half of `streams.log.state.WINDOW`, since a request may lie in two chunks, and a
 requests has to get its receipts."""
 
 
-class Outcome(Protocol):
-    """A callback that is called once for each batch."""
-
-    def __call__(self, run: Run | None, code: str, reason: str) -> None:
-        """Take the outcome. `code` "": the batch is committed at `run`; None: the place is no
-        longer known. Other codes (`streams.access.reasons`): it was refused."""
+Outcome = Callable[[Run | None, str, str], None]
+"""Called once for each batch, with its place, a code and a reason. Code "": the batch is committed,
+at the place, or at one that is no longer known (None). Other codes (`streams.access.reasons`): it
+was refused."""
 
 
 class QueuedBatch:
