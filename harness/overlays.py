@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from canopy.sim.checks import Violation
 from canopy.sim.checks.deliveries import check_deliveries
 from canopy.sim.checks.failure_report import trace_violation as story_of
 from canopy.sim.checks.ownership import check_arcs, check_maps
-from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.result import Result
 from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario

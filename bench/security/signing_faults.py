@@ -13,8 +13,8 @@ from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.wire.keys import seals
+from canopy.wire.keys.certificates import KeySigner
 from canopy.wire.keys.seals import Seals
-from canopy.wire.keys.signer import KeySigner
 from overlay.client import Event
 from overlay.links.statements import Signature
 from overlay.upper_tree.event_proofs import leaf_of

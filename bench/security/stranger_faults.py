@@ -10,7 +10,7 @@ from cryptography import x509
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.wire.keys import certificates
-from canopy.wire.keys.signer import KeySigner
+from canopy.wire.keys.certificates import KeySigner
 from canopy.wire.process.node_process import NodeProcess
 from canopy.wire.transport import connection
 from canopy.wire.transport.accept_limits import HandshakeTurns

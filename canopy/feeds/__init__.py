@@ -7,8 +7,7 @@ for their attributes and ``datatypes`` for their data), GeoJSON (``geojson``) an
 of `canopy sub --raw` (``raw``). ``messagepack`` reads maps, ``table`` CSV. ``drafts`` has the rules
 that all share (docs/reference/formats.md), ``jsontext`` the JSON parser and flat objects,
 ``constants`` the bounds. ``objects`` and ``structured`` convert deliveries to JSON and CloudEvents.
-``samples`` makes sample events. The commands and the gateway share all this; nothing here opens a
-file or a connection.
+The commands and the gateway share all this; nothing here opens a file or a connection.
 """
 
 from canopy.feeds.drafts import FeedEvent, Item, Refusal, id_text, weight

@@ -7,8 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from canopy.sim.world.signer import SimulatedSigner
-from canopy.wire.keys.certificates import node_id, raw_key
-from canopy.wire.keys.signer import KeySigner
+from canopy.wire.keys.certificates import KeySigner, node_id, raw_key
 from overlay.chord.cluster.messages import (
     ClusterHeartbeatReply,
     ClusterHello,

@@ -10,9 +10,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from canopy.wire.keys.authority import revoke
-from canopy.wire.keys.certificates import node_id, raw_key
+from canopy.wire.keys.certificates import KeySigner, node_id, raw_key
 from canopy.wire.keys.rotation import rotate
-from canopy.wire.keys.signer import KeySigner
 from overlay.links.events import LinkDown, SessionEnd
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import HEARD_FOR, MAX_HEARD, RENEW_EVERY

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from canopy.sim.checks.violation import Violation
+from canopy.sim.checks import Violation
 
 STEPS_MOST: Final = 2_000_000
 """Steps of a search at most: some seconds."""

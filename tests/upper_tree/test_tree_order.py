@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from canopy.sim.checks.violation import Violation
+from canopy.sim.checks import Violation
 from canopy.sim.world.clients import Clients
 from canopy.sim.world.world import World
 from harness.overlays import acknowledged, assert_exact, grown, settings

@@ -14,8 +14,7 @@ from canopy.cli.output import print_json
 from overlay.phrases import counted, size
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis.days.closing import Closed
-    from canopy.traces.analysis.prune import Pruned
+    from canopy.traces.analysis.prune import Closed, Pruned
 
 
 @click.command()
@@ -53,7 +52,7 @@ def prune(
     canopy trace prune state --keep 90
     """
     from canopy.traces.analysis import named
-    from canopy.traces.analysis.days.closing import close_days
+    from canopy.traces.analysis.prune import close_days
     from canopy.traces.analysis.prune import prune as prune_traces
 
     now = time.time()

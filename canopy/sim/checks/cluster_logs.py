@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from canopy.sim.checks.violation import Violation
+from canopy.sim.checks import Violation
 from canopy.sim.world.world import World
 from overlay.chord.epochs import fork_id
 from overlay.chord.keys import attribute_key

@@ -6,8 +6,8 @@ missing without a report, and every client command was answered.
 
 from __future__ import annotations
 
+from canopy.sim.checks import Violation
 from canopy.sim.checks.oracle import GRACE, Expectation, Pair, ReportedGaps, expectation
-from canopy.sim.checks.violation import Violation
 from canopy.sim.world.clients import Clients, Publication, Shown
 from canopy.sim.world.world import World
 from matching import compile_selector

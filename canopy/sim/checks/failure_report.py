@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from canopy.sim.checks.violation import Violation
+from canopy.sim.checks import Violation
 from canopy.sim.world.recorder import SimulatedRecord
 from canopy.sim.world.world import World
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from canopy.sim.checks import Violation
 from canopy.sim.checks.cluster_logs import LogWatch
-from canopy.sim.checks.violation import Violation
 from canopy.sim.world.world import World
 from matching import Cut
 from overlay.chord.constants import OBSERVED_LOGS_MOST

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from canopy.sim.checks import Violation
 from canopy.sim.checks.node_state import led
-from canopy.sim.checks.violation import Violation
 from canopy.sim.world.world import World
 from matching import EVERYTHING
 from overlay.chord.messages import Cluster

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from canopy.sim.checks.violation import Violation
+from canopy.sim.checks import Violation
 from canopy.sim.world.recorder import SimulatedRecord
 from canopy.sim.world.world import World
 from matching import Predicate, compile_selector

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from canopy.sim.checks.violation import Violation
+from canopy.sim.checks import Violation
 from canopy.sim.scenario.recorded_run import Expense, RecordedRun, RunTally
 from canopy.sim.scenario.run import Progress, ScenarioRun
 from canopy.sim.scenario.scenario import ClientAction, Scenario

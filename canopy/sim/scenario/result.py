@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from canopy.sim.checks import Violation
 from canopy.sim.checks.deliveries import check_deliveries, reported_gaps
 from canopy.sim.checks.failure_report import explainable_first, trace_violation
 from canopy.sim.checks.oracle import Expectation, expectation
-from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.traffic import TrafficReport
 from canopy.sim.world.world import World

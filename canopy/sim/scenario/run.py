@@ -12,6 +12,7 @@ from random import Random
 
 import msgspec
 
+from canopy.sim.checks import Violation
 from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.checks.failure_report import LAST, last_records
 from canopy.sim.checks.node_state import Watch, check_ring, check_routes, check_trees, led
@@ -24,7 +25,6 @@ from canopy.sim.checks.trace_rules import (
     check_paths,
     check_walks,
 )
-from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.scenario.range_load import PaperWorkload
 from canopy.sim.scenario.result import Result, summarise_run

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from canopy.sim.checks import Violation
 from canopy.sim.checks.failure_report import explainable_first, trace_violation
-from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.run import ScenarioRun, Verdict, judge_run
 from canopy.sim.scenario.scenario import (
     ClientAction,

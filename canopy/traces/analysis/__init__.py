@@ -9,16 +9,15 @@ that its verdict is independent.
 finds a Java and starts Spark; ``parsing/`` turns lines into records, and ``read`` has it do that
 for a folder; ``completeness/`` says what is absent from them; ``verdict/`` computes the pairs of
 event and subscription that match, compares them with the deliver records and comes to a result;
-``walks`` counts how trees were found; ``load`` adds up the work of each node, and merges
-what several nodes saw of one loss or election; ``wrong`` groups the deliveries that are wrong;
-``latencies`` spreads latencies over time, hops, attributes, hosts and links;
-``details`` and ``slowest`` select what the report lists; ``summary`` and ``findings`` are the
-results; ``output`` is the folder, and ``report/`` the page. ``tasks`` says how much Spark divides;
-``constants`` has the numbers. ``remote`` copies from and to other file systems. ``days/`` is the
-same analysis day by day, with a state. ``health/``
-is another job over the same records, which says how healthy the nodes are; ``streams``
-judges what was consumed of streams; ``check/`` says without Spark what is absent, and ``prune``
-removes the files of days that are no longer kept.
+``walks`` counts how trees were found; ``load`` adds up the work of each node, and merges what
+several nodes saw of one loss or election; ``wrong`` groups the deliveries that are wrong;
+``latencies`` spreads latencies over time, hops, attributes, hosts and links; ``details`` and
+``slowest`` select what the report lists; ``summary`` has the results; ``output`` is the folder, and
+``report/`` the page. ``tasks`` says how much Spark divides; ``constants`` has the numbers.
+``remote`` copies from and to other file systems. ``days/`` is the same analysis day by day, with a
+state. ``health/`` is another job over the same records, which says how healthy the nodes are;
+``streams`` judges what was consumed of streams; ``check/`` says without Spark what is absent, and
+``prune`` removes the files of days that are no longer kept, and closes days of a state.
 
 PySpark is imported when an analysis begins: importing this package is cheap.
 """

@@ -27,8 +27,7 @@ from canopy.traces.analysis.completeness.collect import (
 )
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
 from canopy.traces.analysis.constants import DAY_SECONDS, TIME_BINS, AnalysisError
-from canopy.traces.analysis.days.judging import trends
-from canopy.traces.analysis.findings import Findings
+from canopy.traces.analysis.days.verdicts import trends
 from canopy.traces.analysis.parsing import blocks
 from canopy.traces.analysis.parsing.blocks import CORRUPT
 from canopy.traces.analysis.parsing.tally import Tally
@@ -43,7 +42,7 @@ from canopy.traces.analysis.spark.session import (
     spark_session,
     watched_tasks,
 )
-from canopy.traces.analysis.summary import AnalysisSummary
+from canopy.traces.analysis.summary import AnalysisSummary, Findings
 from canopy.traces.analysis.tasks import (
     STAGES,
     BeginCall,

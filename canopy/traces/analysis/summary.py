@@ -1,11 +1,14 @@
-"""The numbers of one analysis, as `summary.json` has them."""
+"""The results of one analysis: its numbers, as `summary.json` has them, and what its report is made
+from."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from canopy.traces.analysis import details, latencies, output, slowest, walks, wrong
 from canopy.traces.analysis.output import FORMAT
+from canopy.traces.analysis.verdict import deliveries
 from canopy.traces.analysis.verdict.outcome import EXACT
 
 
@@ -93,8 +96,8 @@ class AnalysisSummary:
     days: list[dict[str, Any]] = field(default_factory=list)
     """A line for each day (`days.trends`), if there are several."""
     since: float | None = None
-    """Seconds since 1970: days before were closed (`days.closing`). Only their lines are left, and
-    all other numbers are of the time since."""
+    """Seconds since 1970: days before were closed (`prune.close_days`). Only their lines are left,
+    and all other numbers are of the time since."""
     undrawn: list[str] = field(default_factory=list)
     """Parts of the report that could not be computed, each with the reason."""
     late_records: int = 0  # of closed days, which came later and were left out
@@ -109,3 +112,23 @@ class AnalysisSummary:
     def to_dict(self) -> dict[str, Any]:
         """The content of summary.json."""
         return {"format": self.format, **asdict(self), "exact": self.exact}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All results of an analysis."""
+
+    summary: AnalysisSummary
+    counts: deliveries.VerdictCounts
+    walk_counts: walks.WalkCounts
+    walk: walks.ExampleWalk | None
+    tree: walks.TreeHops
+    details: details.Details
+    wrong: wrong.WrongPairs
+    slowest: list[slowest.DeliveryPath]
+    names: dict[str, str]  # by node id
+    routing: str | None
+    first: float  # time of the first record
+    incidents: list[dict[str, Any]]
+    latencies: latencies.Latencies
+    downloads: list[output.Download] = field(default_factory=list)

@@ -25,7 +25,7 @@ from canopy.wire.constants import (
     VALUE_AGE,
 )
 from canopy.wire.keys.beliefs import Beliefs
-from canopy.wire.keys.signer import KeySigner
+from canopy.wire.keys.certificates import KeySigner
 from canopy.wire.transport.framing import MALFORMED
 from overlay.bounded import BoundedDict
 from overlay.links.statements import Chain, Signature, statement

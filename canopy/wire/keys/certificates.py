@@ -1,4 +1,4 @@
-"""The contents of a node's certificate, and the id that follows from its key.
+"""The contents of a node's certificate, the id that follows from its key, and signatures with it.
 
 A certificate names its holder by one URI, ``canopy://OVERLAY/ROLE/TENANT/GENERATION``, followed by
 ``/PLACE`` if the issuer may sign a bounded number of ids (`restrictions`). The node's id is
@@ -12,7 +12,7 @@ import datetime
 import re
 from collections.abc import Sequence
 from hashlib import blake2b, sha256
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from canopy.wire.keys.restrictions import Restriction, extension
+from overlay.links.statements import Chain, Signature
 from overlay.machine import NodeId
 from overlay.rights import ROLES, Principal, Role
 
@@ -311,3 +312,50 @@ def _builder(
         .not_valid_after(begins + datetime.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), False)
     )
+
+
+class Vouching(Protocol):
+    """Knows which nodes the overlay has certified (canopy/wire/process/security)."""
+
+    def chain(self) -> Chain:
+        """Return this node's certificate, and those that vouch for it (DER)."""
+
+    def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
+        """See `overlay.links.statements.Signer`."""
+
+
+class KeySigner:
+    """Signs with a node's Ed25519 key. The signer of a signature follows from the key in it, since
+    ids are hashes of keys; verifying it needs no certificate."""
+
+    def __init__(
+        self, key: Ed25519PrivateKey, generation: int, vouching: Vouching | None = None
+    ) -> None:
+        """`vouching`: None if no certificates are checked."""
+        self._vouching = vouching
+        self._key = key
+        self._raw = raw_key(key.public_key())
+        self._generation = generation
+        self._node = node_id(self._raw, generation)
+
+    def sign(self, statement: bytes) -> Signature:
+        """Sign a statement as this node."""
+        return Signature(self._node, self._raw, self._generation, self._key.sign(statement))
+
+    def holds(self, signature: Signature, statement: bytes) -> bool:
+        """Return whether the named node has signed this statement."""
+        if node_id(signature.key, signature.generation) != signature.signer:
+            return False
+        try:
+            Ed25519PublicKey.from_public_bytes(signature.key).verify(signature.seal, statement)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+    def chain(self) -> Chain:
+        """Return this node's certificate, with those that vouch for it."""
+        return () if self._vouching is None else self._vouching.chain()
+
+    def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
+        """Return whether the overlay has certified this node, and has not revoked it."""
+        return self._vouching is not None and self._vouching.vouches(node, chain, votes)

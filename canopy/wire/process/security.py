@@ -29,6 +29,7 @@ from canopy.wire.keys.certificates import (
     SKEW,
     CertificateError,
     KeyFolderError,
+    KeySigner,
     NodeCertificate,
     load_der,
     pem,
@@ -51,7 +52,6 @@ from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.policies import read_policy
 from canopy.wire.keys.revocations import Revocations
 from canopy.wire.keys.rotation import RenewalTimes
-from canopy.wire.keys.signer import KeySigner
 from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log, Sparing
 from canopy.wire.process.listener import StartError
@@ -292,7 +292,7 @@ class NodeSecurity:
         signer = KeySigner(self._folder.key(), self.own.holder.generation)
         return DirectoryKeys(signer, lambda: self.beliefs, self._now)
 
-    # --- who there is, by what others show of them (`canopy.wire.keys.signer.Vouching`) ---
+    # --- who there is, by what others show of them (`canopy.wire.keys.certificates.Vouching`) ---
 
     def chain(self) -> Chain:
         """Return this node's certificate, and those that vouch for it."""

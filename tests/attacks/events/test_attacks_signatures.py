@@ -19,8 +19,7 @@ from canopy.sim.world.world import MeteredNode, World
 from canopy.wire.audit import NAME, verify
 from canopy.wire.config import load_config
 from canopy.wire.driver import TrioDriver
-from canopy.wire.keys.certificates import node_id, raw_key
-from canopy.wire.keys.signer import KeySigner
+from canopy.wire.keys.certificates import KeySigner, node_id, raw_key
 from canopy.wire.log import Log
 from canopy.wire.process.listener import StartError
 from canopy.wire.process.security import prepare_keys

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
+from canopy.cli.sample import SAMPLES
 from canopy.feeds import FeedEvent, read_feed
-from canopy.feeds.samples import SAMPLES
 from matching import compile_selector
 
 FOUND = {

@@ -25,8 +25,7 @@ from canopy.traces.analysis import (
     analyze_days,
 )
 from canopy.traces.analysis.completeness.collect import Facts
-from canopy.traces.analysis.days.closing import close_days
-from canopy.traces.analysis.days.judging import days_to_read
+from canopy.traces.analysis.days.intake import check_overlay, is_within
 from canopy.traces.analysis.days.state import (
     JUDGED,
     LASTING,
@@ -40,7 +39,8 @@ from canopy.traces.analysis.days.state import (
     opened,
     read_state,
 )
-from canopy.traces.analysis.days.taking import check_overlay, is_within
+from canopy.traces.analysis.days.verdicts import days_to_read
+from canopy.traces.analysis.prune import close_days
 from tests.support.traces.days import as_of, day, end_of, week
 from tests.support.traces.sent import SentRecords
 

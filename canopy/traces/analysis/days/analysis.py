@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from canopy.traces.analysis.completeness.collect import Completeness, conclude, merged
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
-from canopy.traces.analysis.days import judging, taking
+from canopy.traces.analysis.days import intake, verdicts
+from canopy.traces.analysis.days.intake import new_files
 from canopy.traces.analysis.days.state import (
     JUDGED,
     PUBLISHED,
@@ -19,12 +20,10 @@ from canopy.traces.analysis.days.state import (
     StateFolder,
     opened,
 )
-from canopy.traces.analysis.days.taking import new_files
-from canopy.traces.analysis.findings import Findings
 from canopy.traces.analysis.read import text_bytes
 from canopy.traces.analysis.run import Analysis, AnalysisOptions, Compared, start
 from canopy.traces.analysis.spark.session import check_shared
-from canopy.traces.analysis.summary import AnalysisSummary
+from canopy.traces.analysis.summary import AnalysisSummary, Findings
 from canopy.traces.analysis.tasks import OnProgress, kept
 from canopy.traces.analysis.verdict import expected
 from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, TimeWindow, parse_time
@@ -77,10 +76,10 @@ class DailyAnalysis(Analysis):
         held = self._held
         check_shared(self.spark, held.folder)
         before = self.out / "tables" / "records"
-        self._taken = taking.take_in(self.spark, traces, self._files, held, before)
+        self._taken = intake.take_in(self.spark, traces, self._files, held, before)
         self.late = held.state.late
-        schema = taking.RECORD_OF_DAY
-        records = kept(taking.tables(self.spark, held.places(RECORDS), schema))
+        schema = intake.RECORD_OF_DAY
+        records = kept(intake.tables(self.spark, held.places(RECORDS), schema))
         facts = merged(held.load_facts().values())
         return *conclude(self.spark, facts, records), None
 
@@ -92,15 +91,15 @@ class DailyAnalysis(Analysis):
         policies = self.confined.count() if self.confined is not None else 0
         judged_by = f"{complete.shares} {complete.clocks_agree} {policies}"
         by = (subscribed, complete, judged_by)
-        changed = judging.changed_days(spark, held, self._taken, *by)
+        changed = verdicts.changed_days(spark, held, self._taken, *by)
         if changed:
             near = records.where(
-                records.day.isin(sorted(judging.days_to_read(held, changed)))
+                records.day.isin(sorted(verdicts.days_to_read(held, changed)))
                 & records.kind.isin("publish", "deliver", "drop", "refused")
             )
             self._judge(near, runs, subscribed, complete, sorted(changed))
             new = {name: day for name, day in held.state.days.items() if name in changed}
-            for name, basis in judging.bases_of(spark, new, *by).items():
+            for name, basis in verdicts.bases_of(spark, new, *by).items():
                 held.state.days[name].basis = basis
         self.stage()
         published = self._all_days(PUBLISHED, PUBLICATION)
@@ -118,7 +117,7 @@ class DailyAnalysis(Analysis):
     @property
     def _is_closed(self) -> Column:
         """Whether the `event` is one that was published on a closed day."""
-        return taking.is_within(self._held.closed_events().values())
+        return intake.is_within(self._held.closed_events().values())
 
     def lines(self, found: Compared, first: float, last: float) -> list[dict[str, Any]]:
         """A line for each day, if there are several."""
@@ -150,7 +149,7 @@ class DailyAnalysis(Analysis):
         )
         self._store(PUBLISHED, near.where(near.day.isin(days)), days, ("publisher", "at"))
         places = [place for day in days if (place := held.place(day, PUBLISHED)) is not None]
-        published = kept(taking.tables(spark, places, PUBLICATION))
+        published = kept(intake.tables(spark, places, PUBLICATION))
         pairs = expected.matching_pairs(spark, published, subscribed, self.trees, self.confined)
         judged = self.judged(records, pairs, near, subscribed, complete)
         judged = judged.selectExpr("*", f"{DAY_OF_PAIR} AS day")
@@ -158,7 +157,7 @@ class DailyAnalysis(Analysis):
             JUDGED, judged.where(judged.day.isin(days)), days, ("subscription", "published")
         )
         places = [place for day in days if (place := held.place(day, JUDGED)) is not None]
-        judging.note(spark, held, days, published, kept(taking.tables(spark, places, PAIR)))
+        verdicts.note(spark, held, days, published, kept(intake.tables(spark, places, PAIR)))
 
     def _store(
         self, table: str, frame: DataFrame, days: Sequence[str], order: Sequence[str]
@@ -168,11 +167,11 @@ class DailyAnalysis(Analysis):
             for name in self._held.state.files
             if not set(days).isdisjoint(self._held.state.files[name].days)
         )
-        taking.write_by_day(frame, self._held.draft / table, size, len(days), order)
+        intake.write_by_day(frame, self._held.draft / table, size, len(days), order)
         self._held.wrote(table, days)
 
     def _all_days(self, table: str, schema: str) -> DataFrame:
-        return kept(taking.tables(self.spark, self._held.places(table), schema))
+        return kept(intake.tables(self.spark, self._held.places(table), schema))
 
     def finish(self, findings: Findings) -> None:
         """Write the report, and commit the state."""

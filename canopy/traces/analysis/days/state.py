@@ -70,7 +70,7 @@ class Day(msgspec.Struct):
     needs: list[str] = []  # runs: its verdicts depend on whether all of their records are there
     basis: str = ""  # a hash of what it was judged by, beside its records
     line: dict[str, Any] | None = None  # of `trends`; {}: nothing to say. None: not judged yet
-    closed: bool = False  # only its line is left, and what outlives it (``closing.py``)
+    closed: bool = False  # only its line is left, and what outlives it (`prune.close_days`)
 
     def close(self) -> None:
         """Keep the line, and which events were published on the day."""

@@ -22,7 +22,7 @@ from canopy.traces.analysis.verdict.outcome import EXACT, NOT_JUDGED
 from overlay.phrases import counted
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis.findings import Findings
+    from canopy.traces.analysis.summary import Findings
 
 
 Story = Sequence[tuple[str, str]]

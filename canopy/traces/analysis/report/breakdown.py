@@ -20,7 +20,7 @@ from canopy.traces.analysis.report.wording import (
 from overlay.phrases import counted
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis.findings import Findings
+    from canopy.traces.analysis.summary import Findings
 
 
 def overlays(findings: Findings) -> str:

@@ -13,7 +13,7 @@ from canopy.traces.analysis.report.sections import table, wide_section
 from overlay.phrases import harmless
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis.findings import Findings
+    from canopy.traces.analysis.summary import Findings
 
 
 def leave_downloads(out: Path, tables: Sequence[str]) -> list[Download]:

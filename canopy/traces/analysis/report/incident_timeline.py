@@ -17,7 +17,7 @@ from canopy.traces.analysis.report.wording import duration
 from overlay.phrases import counted
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis.findings import Findings
+    from canopy.traces.analysis.summary import Findings
 
 LANE = 20  # height of one lane of the timeline
 LABELS = 96  # width of the column of the lanes' names

@@ -14,7 +14,7 @@ from canopy.traces.analysis.slowest import DeliveryPath
 from overlay.phrases import counted
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis.findings import Findings
+    from canopy.traces.analysis.summary import Findings
 
 
 STEPS: Final[dict[str, tuple[str, str]]] = {

@@ -26,7 +26,7 @@ from canopy.traces.analysis.report.wording import duration, number, percent, tre
 from overlay.phrases import counted, size
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis.findings import Findings
+    from canopy.traces.analysis.summary import Findings
     from canopy.traces.analysis.walks import TreeSizes, WalkCounts
 
 

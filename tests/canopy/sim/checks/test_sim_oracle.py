@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from canopy.sim.checks import Violation
 from canopy.sim.checks.deliveries import check_deliveries
 from canopy.sim.checks.failure_report import trace_violation
 from canopy.sim.checks.oracle import expectation
 from canopy.sim.checks.ownership import arc_violations
-from canopy.sim.checks.violation import Violation
 from canopy.sim.world.clients import IN_FLIGHT, Shown
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from canopy.cli.sim.command import sim
+from canopy.sim.checks import Violation
 from canopy.sim.checks.failure_report import AFTER
-from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.run import Verdict, judge_scenario
 from canopy.sim.scenario.scenario import (
     ClientAction,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from canopy.traces.analysis import TimeWindow, analyze, analyze_days, spark_session
-from canopy.traces.analysis.days.closing import close_days
+from canopy.traces.analysis.prune import close_days
 from tests.canopy.traces.test_traces_days import same
 from tests.support.traces.days import as_of, day, end_of, week
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 from canopy.traces.analysis.completeness.collect import Completeness
 from canopy.traces.analysis.completeness.facts import FOREVER
 from canopy.traces.analysis.constants import GRACE_SECONDS, NANOSECONDS, SETTLE_SECONDS
+from canopy.traces.analysis.days.intake import NUMBER_OF_EVENT, RUN_OF_EVENT, Taken
 from canopy.traces.analysis.days.state import Day, EventRange, StateFolder
-from canopy.traces.analysis.days.taking import NUMBER_OF_EVENT, RUN_OF_EVENT, Taken
 from canopy.traces.analysis.tasks import frame_of
 from canopy.traces.analysis.window import DAY_OF_EVENT, DAY_OF_PAIR
 
