@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
@@ -30,7 +26,7 @@ from canopy.sinks.alchemy_asyncio import (
 from canopy.sinks.database import SinkError
 from canopy.sinks.positions import SinkMovedError
 from tests.canopy.sinks.doomed import KilledError
-from tests.canopy.sinks.shop import orders, shop
+from tests.canopy.sinks.shop import shop
 from tests.support.real.scripted_stream import ScriptedStream
 
 ROWS = [[3, 1, 4, 1, 5], [9, 2, 6]]
@@ -291,22 +287,3 @@ def test_a_task_that_is_cancelled_rolls_back_and_may_go_on(
 
     events = asyncio.run(job())
     assert sorted(n for _, n in rows_of(tmp_path / "a.db")) == events
-
-
-def test_the_example_of_the_guide_runs(stream: ScriptedStream, tmp_path: Path) -> None:
-    guide = Path(__file__).parents[3] / "docs" / "guide" / "streams.md"
-    blocks = re.findall(r"^```python\n(.*?)^```", guide.read_text("utf-8"), re.M | re.S)
-    (text,) = (block for block in blocks if "alchemy_asyncio" in block)
-    stream.more = {"customer": 17, "total": 99.5}
-    (tmp_path / "canopy").mkdir()
-    (tmp_path / "canopy" / "default").symlink_to(stream.data)
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text],
-        env={**os.environ, "XDG_DATA_HOME": str(tmp_path), "PYTHONPATH": str(guide.parents[2])},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert orders(tmp_path / "ledger.db", "(SELECT total FROM bills)") == [99.5] * len(EVERY)
