@@ -22,9 +22,8 @@ import argparse
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -35,9 +34,10 @@ from bench.command import TRACE, Progress, group, parser, show
 from bench.node.slow_reader import Apart
 from bench.processes.nodes import ProxiedNodes
 from canopy.client.blocking import ControlClient
-from canopy.client.errors import ControlError
 from harness.fault_proxy import FaultProxy
-from overlay.client import Draft, Publish, Subscribe, Subscribed
+from harness.recovery.flows import FlowPublisher, FlowSubscriber
+from harness.recovery.plan import selector
+from harness.recovery.verdict import PublishedEvent
 
 KINDS: Final = ("client", "node")
 
@@ -48,65 +48,13 @@ CONFIG: Final[dict[str, Any]] = {
 
 NODES: Final = 6
 
-TICK: Final = 0.01
-"""Seconds between two publications."""
-
 REST: Final = 3.0
 """Seconds at the start of each phase that are not measured: what was held back comes then."""
 
-SELECTOR: Final = "flow >= 0"
+FLOW: Final = "flow"
 
 PROGRAM: Final = "program"
 """The slow one, among the names of nodes."""
-
-
-class DelayRecorder(threading.Thread):
-    """Subscribes, and notes how long deliveries take."""
-
-    def __init__(self, client: ControlClient) -> None:
-        super().__init__(daemon=True)
-        self.client = client
-        self.delays: list[tuple[float, float]] = []  # when it was published, how long it took
-        client.ask(Subscribe(0, SELECTOR), Subscribed, 60.0)
-
-    def run(self) -> None:
-        while True:
-            try:
-                found = self.client.deliveries(0.2)
-            except ControlError:
-                return
-            now = time.monotonic()
-            for one in found:
-                at = float(one.event.attributes["at"])  # type: ignore[arg-type]
-                self.delays.append((at, now - at))
-
-
-class SteadyPublisher(threading.Thread):
-    """Publishes at a steady rate; what could not be published in time is not owed."""
-
-    def __init__(self, client: ControlClient, rate: float, size: int) -> None:
-        super().__init__(daemon=True)
-        self.client = client
-        self.rate = rate
-        self.payload = b"x" * size
-        self.sent: list[float] = []
-        self.stopping = threading.Event()
-
-    def run(self) -> None:
-        began, count = time.monotonic(), 0
-        while not self.stopping.wait(TICK):
-            now = time.monotonic()
-            due = int((now - began) * self.rate) - count
-            if due > self.rate / 4:
-                began, count = now, 0
-                continue
-            if due > 0:
-                drafts = tuple(
-                    Draft({"flow": number, "at": now}, self.payload) for number in range(due)
-                )
-                self.sent += [now] * due
-                self.client.request(Publish(0, drafts), 60.0)
-                count += due
 
 
 class Slow:
@@ -133,10 +81,13 @@ class Slow:
             idle = [n for n in self.nodes.nodes if self._role(n) == "none"]
             self.slow, source, *rest = idle
             self.program = self.stack.enter_context(
-                Apart(self.nodes.nodes[self.slow].data, SELECTOR)
+                Apart(self.nodes.nodes[self.slow].data, selector(FLOW))
             )
-            others = [DelayRecorder(self._client(name)) for name in (*rest, source)]
-            publisher = SteadyPublisher(self._client(source), self.options.rate, self.options.size)
+            others = [FlowSubscriber(self._client(name)) for name in (*rest, source)]
+            for other in others:
+                other.subscribe(FLOW)
+            client, options = self._client(source), self.options
+            publisher = FlowPublisher(client, options.rate, [FLOW], options.size)
             for thread in (*others, publisher):
                 thread.start()
             time.sleep(REST)
@@ -144,10 +95,9 @@ class Slow:
                 for is_slow in (False, True):
                     self._phase(is_slow)
             self._stall(False)
-            publisher.stopping.set()
-            publisher.join(60.0)
+            publisher.stop()
             time.sleep(REST)
-            return self._report(others, publisher, self.program.end())
+            return self._report(others, publisher.so_far(), self.program.end())
 
     def _role(self, name: str) -> str:
         status = self.nodes.status(name)
@@ -178,12 +128,18 @@ class Slow:
         self.memory.append(memory)
 
     def _report(
-        self, others: list[DelayRecorder], publisher: SteadyPublisher, slow: dict[str, Any]
+        self,
+        others: Sequence[FlowSubscriber],
+        sent: Mapping[str, PublishedEvent],
+        slow: dict[str, Any],
     ) -> dict[str, Any]:
+        delays = [(sent[a.id].at, a.at - sent[a.id].at) for one in others for a in one.arrivals]
         tails = [
-            quantile([d for one in others for at, d in one.delays if since <= at < until], 0.99)
+            quantile([d for at, d in delays if since <= at < until], 0.99)
             for _, since, until in self.phases
         ]
+        owed = sum(event.wanted for event in sent.values())
+        times = [event.at for event in sent.values()]
         pairs = list(zip(tails[::2], tails[1::2], strict=True))
         names = [PROGRAM, self.slow, *(n for n in self.nodes.nodes if n != self.slow)]
         before, during = ([max(m[n] for m in self.memory[k::2]) for n in names] for k in (0, 1))
@@ -192,14 +148,14 @@ class Slow:
         return {
             "kind": self.kind,
             "trace": self.options.trace,
-            "rate": round(len(publisher.sent) / (publisher.sent[-1] - publisher.sent[0])),
+            "rate": round(len(times) / (max(times) - min(times))),
             "p99_ratio": round(statistics.median(w / wo for wo, w in pairs), 3),
             "p99_ms": [[round(wo * 1e3, 1), round(w * 1e3, 1)] for wo, w in pairs],
             "rss_mb": nodes,
             "program_mb": program,
-            "published": len(publisher.sent),
-            "missing": sum(len(publisher.sent) - len(one.delays) for one in others),
-            "slow": {**slow, "unreported": len(publisher.sent) - slow["got"] - slow["reported"]},
+            "published": owed,
+            "missing": sum(owed - len(one.arrivals) for one in others),
+            "slow": {**slow, "unreported": owed - slow["got"] - slow["reported"]},
         }
 
 

@@ -12,7 +12,6 @@ has to be the one that was started. `p99_ms` is of the events, with all of that 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from typing import Any, Final
 
 from bench.command import parser, show
 from bench.processes.overlays import folder
-from bench.security.tls import ROOT, SIZE, Nodes
+from bench.security.tls import SIZE, Nodes
 from canopy.cli.bench import Figures, MeasurementPlan, measure
 from canopy.client.client import connect
 
@@ -41,43 +40,29 @@ class Changes:
         self.nodes = Nodes(folder, 1, True)
         self.version = 0
         for number in range(1, count + 1):
-            self.join(number)
+            self.nodes.join(number)
         self.push()
-        self.join(count + 1, "--role", "leaf", "--tenant", "acme")
+        self.nodes.join(count + 1, "--role", "leaf", "--tenant", "acme")
         everybody = range(count + 2)
         self.nodes.clients += [connect(self.nodes.data(number)) for number in everybody[1:]]
 
-    def canopy(self, *words: str, number: int = 0) -> str:
-        """What a command prints, about one node."""
-        where = "--connect" if words[0] == "reload" else "--data"
-        command = [sys.executable, "-m", "canopy", *words, where, str(self.nodes.data(number))]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, f"{words}: {done.stderr}"
-        return done.stdout.strip()
-
-    def join(self, number: int, *words: str) -> None:
-        """Start one more node, with an invitation, and wait until it is ready."""
-        self.nodes.start(number, "--join", self.canopy("keys", "invite", *words))
-        while not self.nodes.status(number).ready:
-            time.sleep(0.05)
-
     def push(self) -> None:
         """Give the overlay the next policy."""
-        self.version += 1
+        self.version += 2  # a rotation signs the present one again, under the next version
         selector = POLICIES[self.version % len(POLICIES)]
         path = self.folder / "policy.yaml"
         tenants = {"acme": {"publish": "FALSE", "subscribe": selector}}
         path.write_text(json.dumps({"version": self.version, "tenants": tenants}))
-        self.canopy("policy", "push", str(path))
+        self.nodes.canopy("policy", "push", str(path))
 
     def renew(self) -> None:
         """Every node gets the next certificate."""
         for number in range(len(self.nodes.processes)):
-            self.canopy("keys", "renew", number=number)
+            self.nodes.canopy("keys", "renew", number=number)
 
     def reload(self) -> None:
         for number in range(len(self.nodes.processes)):
-            self.canopy("reload", number=number)
+            self.nodes.canopy("reload", number=number)
 
     def steps(self) -> dict[str, Callable[[], object]]:
         """What is changed, in this order."""
@@ -85,12 +70,12 @@ class Changes:
         return {
             "policy": self.push,
             "another policy": self.push,
-            "rotate": lambda: self.canopy("keys", "rotate"),
+            "rotate": lambda: self.nodes.canopy("keys", "rotate"),
             "renew": self.renew,
             "a third policy": self.push,
-            "finish": lambda: self.canopy("keys", "rotate", "--finish"),
-            "revoke": lambda: self.canopy("keys", "revoke", "0" * 32),
-            "join": lambda: self.join(last),
+            "finish": lambda: self.nodes.canopy("keys", "rotate", "--finish"),
+            "revoke": lambda: self.nodes.canopy("keys", "revoke", "0" * 32),
+            "join": lambda: self.nodes.join(last),
             "reload": self.reload,
         }
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,7 +25,7 @@ from bench.command import medians, parser, show
 from bench.processes.overlays import folder
 from bench.processes.programs import Program
 from bench.security.strangers import Window
-from bench.security.tls import ROOT, Nodes
+from bench.security.tls import Nodes
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, ControlError
 from overlay.client import Subscribe
@@ -79,12 +78,7 @@ def be_nice(pid: int) -> None:
 def grown(place: Path) -> Nodes:
     """Three nodes and a leaf, which has no client."""
     nodes = Nodes(place, HONEST, True)
-    words = ["keys", "invite", "--role", "leaf", "--data", str(nodes.data(0))]
-    command = [sys.executable, "-m", "canopy", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    nodes.start(HONEST, "--join", done.stdout.strip())
-    while not nodes.status(HONEST).ready:
-        time.sleep(0.05)
+    nodes.join(HONEST, "--role", "leaf")
     be_nice(nodes.processes[HONEST].pid)
     return nodes
 

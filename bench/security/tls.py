@@ -104,6 +104,23 @@ class Nodes:
         with (self.folder / f"{number}.log").open("wb") as log:
             self.processes.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
 
+    def canopy(self, *words: str, number: int = 0) -> str:
+        """What a command prints, about one node."""
+        where = "--connect" if words[0] == "reload" else "--data"
+        command = [sys.executable, "-m", "canopy", *words, where, str(self.data(number))]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        return done.stdout.strip()
+
+    def join(self, number: int, *words: str) -> float:
+        """Start one more node, with an invitation, and wait until it is ready. Returns how many
+        seconds both took."""
+        began = time.monotonic()
+        self.start(number, "--join", self.canopy("keys", "invite", *words))
+        while not self.status(number).ready:
+            time.sleep(0.02)
+        return time.monotonic() - began
+
     def status(self, number: int) -> Status:
         until = time.monotonic() + PATIENCE
         while True:
@@ -135,17 +152,6 @@ class Nodes:
         for process in self.processes:
             process.kill()
             process.wait()
-
-
-def joined(nodes: Nodes, number: int) -> float:
-    """Seconds from `canopy keys invite` to the new node's *ready*."""
-    command = [sys.executable, "-m", "canopy", "keys", "invite", "--data", str(nodes.data(0))]
-    began = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    nodes.start(number, "--join", done.stdout.strip())
-    while not nodes.status(number).ready:
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 def pair(folder: Path) -> tuple[ssl.SSLObject, ssl.SSLObject, list[ssl.MemoryBIO]]:
@@ -221,7 +227,7 @@ def run(nodes: int, repetitions: int, events: int, slow: int, place: Path) -> li
         tls["paired_p50_more_ms"] = statistics.median(
             one["p50_ms"] - other["p50_ms"] for one, other in pairs
         )
-        seconds = [joined(overlays["tls"], nodes + number) for number in range(3)]
+        seconds = [overlays["tls"].join(nodes + number) for number in range(3)]
         memory = in_memory(place / "tls" / "0" / "keys")
         rows.append({"kind": "keys", "join_seconds": statistics.median(seconds), **memory})
     finally:

@@ -31,11 +31,15 @@ TIMEOUT: Final = 30.0
 class FlowPublisher(threading.Thread):
     """Publishes at a steady rate over one connection until it is stopped."""
 
-    def __init__(self, client: ControlClient, rate: float, flows: Sequence[str]) -> None:
+    def __init__(
+        self, client: ControlClient, rate: float, flows: Sequence[str], size: int = 0
+    ) -> None:
+        """`size`: bytes of each event's payload."""
         super().__init__(daemon=True)
         self.client = client
         self.rate = rate
         self.flows = flows
+        self._payload = b"x" * size
         self.sent: dict[str, PublishedEvent] = {}
         self.held_back = 0.0
         """The longest time that the node let a publication wait."""
@@ -84,7 +88,7 @@ class FlowPublisher(threading.Thread):
         attributes, sent = event(number, self.flows, time.monotonic())
         with self._lock:
             self.sent[str(number)] = sent
-        return Draft(attributes)
+        return Draft(attributes, self._payload)
 
     def _begin(self, drafts: Sequence[Draft]) -> int:
         return self.client.begin(Publish(0, tuple(drafts)), TIMEOUT)
