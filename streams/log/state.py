@@ -479,7 +479,8 @@ class ShardState:
         token, run = "", Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
         if known is not None and known.session == head.session:
             window, token = known.window, known.token
-        if window and (both := window[-1].joined(run)) is not None:
+        is_in_chunk = bool(window) and window[-1].chunk == chunk.number
+        if is_in_chunk and (both := window[-1].joined(run)) is not None:
             window, run = window[:-1], both
         self.producers[head.producer] = ProducerState(
             head.producer,
