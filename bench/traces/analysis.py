@@ -82,6 +82,11 @@ def selectors(count: int, width: float, rng: random.Random) -> Iterator[str]:
         yield " AND ".join(parts)
 
 
+def drawn(rng: random.Random) -> dict[str, Any]:
+    """The attributes of an event."""
+    return {name: round(rng.random(), 6) for name in NAMES} | {"net": rng.choice(NETWORKS)}
+
+
 FAULTS: Final = ("missing", "dropped", "duplicates", "corrupted", "spurious")
 """The kinds of faults that are made, by the names that the summary has for them."""
 
@@ -161,8 +166,7 @@ class MadeUpRun:
         rng, writers, names = self._rng, self._writers, self._names
         home = number % NODES
         event = {"event": self._identity(number)}
-        attributes: dict[str, Any] = {name: round(rng.random(), 6) for name in NAMES}
-        attributes["net"] = rng.choice(NETWORKS)
+        attributes = drawn(rng)
         text = json.dumps(attributes)
         content = {"id": str(number), "digest": crc32(text.encode()) << 31}
         writers[home].write("publish", event | content | {"attributes": text, "size": 120})

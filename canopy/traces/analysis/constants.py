@@ -50,8 +50,8 @@ PAIRS_HERE: Final = 100_000
 of CPU: 0.1 s of matching at most."""
 
 PAIRS_AT_ONCE: Final = 100_000_000
-"""Pairs of event and selector in one batch: with 10,000 selectors Spark's own 10,000 events. If all
-of them matched, a worker would take 3 GB."""
+"""Matching pairs of event and selector in one batch: 3 GB in a worker. The first batch is so small
+that all of its pairs may match, each other one at most twice as large as the one before."""
 
 LINE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of a line beyond which no more of it is read. An event's attributes are smaller than a

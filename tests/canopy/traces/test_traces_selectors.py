@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -319,6 +320,27 @@ print(found.to_pylist())
     assert [sorted(numbers) for numbers in json.loads(done.stdout)] == [
         [number for place, number in pairs if place == at] for at in range(3)
     ]
+
+
+def test_a_worker_matches_more_events_at_a_time_where_few_match(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trees: list[Tree] = [["cmp", "<", attr("x"), lit(n)] for n in range(10)]
+    seen = [{"x": n} for n in (*[20] * 150, *[-1] * 250)]  # none match, then all
+    sizes: list[int] = []
+    plain = job._lists
+
+    def noted(matcher: Matcher, texts: Sequence[str | None]) -> tuple[Any, Any]:
+        sizes.append(len(texts))
+        return plain(matcher, texts)
+
+    monkeypatch.setattr(job, "_lists", noted)
+    monkeypatch.setattr(job, "PAIRS_AT_ONCE", 100)
+    held = SimpleNamespace(value={"trees": [json.dumps(tree) for tree in trees]})
+    (found,) = job.over_batches(held)(iter([pa.array([json.dumps(each) for each in seen])]))
+    assert found.to_pylist() == [*[[]] * 150, *[list(range(10))] * 250]
+    assert sizes[:5] == [10, 20, 40, 80, 160], "as if all matched, then twice as many"
+    assert set(sizes[5:-1]) == {9}, "all match: 100 pairs at most"
 
 
 @pytest.mark.spark

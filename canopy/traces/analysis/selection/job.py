@@ -73,15 +73,17 @@ def over_batches(shared: Any) -> Any:
         if "matcher" not in held:
             held["matcher"] = Matcher(held["trees"])
         matcher = held["matcher"]
-        size = max(PAIRS_AT_ONCE // max(len(held["trees"]), 1), 1)
+        size = max(PAIRS_AT_ONCE // max(len(held["trees"]), 1), 1)  # as if all of them matched
         for texts in batches:
-            lists = [
-                _lists(matcher, texts.slice(first, size).to_pylist())
-                for first in range(0, len(texts), size)
-            ]
-            yield pa.concat_arrays(
-                [pa.ListArray.from_arrays(offsets, numbers) for offsets, numbers in lists]
-            )
+            lists, done = [], 0
+            while done < len(texts):
+                chosen = texts.slice(done, size)
+                offsets, numbers = _lists(matcher, chosen.to_pylist())
+                lists.append(pa.ListArray.from_arrays(offsets, numbers))
+                done += len(chosen)
+                # All ranges are looked up in each of these parts, however few events match.
+                size = min(2 * size, PAIRS_AT_ONCE // (len(numbers) // len(chosen) + 1))
+            yield pa.concat_arrays(lists)
 
     # Spark asks the types which kind of function this is: they may not be strings.
     matched.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}

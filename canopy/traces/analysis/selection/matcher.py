@@ -35,17 +35,25 @@ FLAGS: Final = 2  # ranks of false and true; numbers follow
 
 @dataclass(slots=True)
 class _Attribute:
-    """The ranges of one attribute: their numbers and bounds, by kind, in the order of the kinds."""
+    """The ranges of one attribute: their numbers and bounds, by kind, in the order of the kinds.
+    Those of numbers are lists while ranges are added, then arrays."""
 
     flags: list[tuple[int, bool]]
     nulls: list[int]
     any: list[int]
-    numbers: list[int]
-    lows: list[float]
-    highs: list[float]
+    numbers: Any
+    lows: Any
+    highs: Any
     texts: list[int]
     starts: list[str]
     ends: list[str | None]
+
+    def arrange(self) -> None:
+        """Sort the ranges of numbers: neighbours are looked up in the same part of a batch."""
+        lows = np.array(self.lows, dtype=np.float64)
+        order = np.argsort(lows)
+        self.numbers = np.array(self.numbers, dtype=np.int64)[order]
+        self.lows, self.highs = lows[order], np.array(self.highs, dtype=np.float64)[order]
 
 
 class Matcher:
@@ -78,8 +86,9 @@ class Matcher:
         self._lengths: Ints = np.array([*starts[1:], len(constraints)], dtype=np.int64)
         self._lengths = self._lengths[: len(starts)] - self._starts
         self._constraints = np.array(constraints, dtype=np.int64)
-        self._of = np.repeat(np.arange(len(owner)), self._lengths)
         self._attribute_of = np.array(self._range_attribute, dtype=np.int64)
+        for each in self._attributes:
+            each.arrange()
         self.checked = 0
         """Pairs of conjunction and event that were looked at: what matching costs."""
 
@@ -140,31 +149,36 @@ class Matcher:
         for place, (where, what) in enumerate(seen, 1):
             batch.rank(place, where, what, self._attributes[place - 1])
 
-    def _parts(self, batch: _Batch) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """The conjunctions that can match, in parts of about `AT_ONCE` pairs: their numbers, and
-        where the constraints of each begin in a list sorted by how many events each leaves."""
+    def _parts(self, batch: _Batch) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+        """The conjunctions that can match, in parts of about `AT_ONCE` pairs: their numbers, where
+        the ranges of each begin in a list that has those which leave the fewest events first, this
+        list, and the number of events that the first range of each leaves."""
         counts = batch.counts[self._constraints]
-        order = np.lexsort((counts, self._of))
-        fewest = counts[order[self._starts]]
+        fewest = np.minimum.reduceat(counts, self._starts)
         alive = np.flatnonzero(fewest)
         if not len(alive):
             return
-        total = np.cumsum(fewest[alive])
-        part = (total - 1) // AT_ONCE
+        fewest, lengths = fewest[alive], self._lengths[alive]
+        starts = np.cumsum(lengths) - lengths
+        owners = np.repeat(np.arange(len(alive)), lengths)
+        places = np.arange(len(owners)) + (self._starts[alive] - starts)[owners]
+        ranges = self._constraints[places[np.lexsort((counts[places], owners))]]
+        part = (np.cumsum(fewest) - 1) // AT_ONCE
         owner = self._owner[alive]
         # A selector's conjunctions stay together, so that its pairs can be told apart.
         begins = np.flatnonzero(np.diff(part, prepend=-1) > 0)
         first = np.searchsorted(owner, owner[begins], side="left")
         for begin, end in zip(first, [*first[1:], len(alive)], strict=True):
             if begin < end:
-                mine = alive[begin:end]
-                yield mine, self._constraints[order], fewest[mine]
+                mine = slice(begin, end)
+                yield alive[mine], starts[mine], ranges, fewest[mine]
 
     def _checked(
-        self, batch: _Batch, chosen: Ints, constraints: Ints, counts: Ints
+        self, batch: _Batch, chosen: Ints, starts: Ints, ranges: Ints, counts: Ints
     ) -> tuple[Ints, Ints]:
-        """The pairs of event and conjunction of `chosen` that satisfy all ranges."""
-        first = constraints[self._starts[chosen]]
+        """The pairs of event and conjunction of `chosen` that satisfy all ranges. The parameters
+        are a part (`_parts`)."""
+        first = ranges[starts]
         ends = np.cumsum(counts)
         self.checked += int(ends[-1])
         local = np.repeat(np.arange(len(chosen), dtype=np.int32), counts)
@@ -173,11 +187,11 @@ class Matcher:
         lengths = self._lengths[chosen]
         for level in range(1, int(lengths.max())):
             more = lengths > level
-            ranges = constraints[np.where(more, self._starts[chosen] + level, 0)]
-            ranges[~more] = 0  # everything
-            base = self._attribute_of[ranges] * batch.size
+            next_ = ranges[np.where(more, starts + level, 0)]
+            next_[~more] = 0  # everything
+            base = self._attribute_of[next_] * batch.size
             rank = batch.ranks[base[local] + at]
-            good = (rank >= batch.lows[ranges][local]) & (rank < batch.highs[ranges][local])
+            good = (rank >= batch.lows[next_][local]) & (rank < batch.highs[next_][local])
             at, local = at[good], local[good]
         return at.astype(np.int64), chosen[local]
 
@@ -225,11 +239,11 @@ class _Batch:
         self.counts = np.zeros(ranges, dtype=np.int64)
         self.highs[0], self.counts[0] = 1, size
 
-    def place(self, ranks: Any, numbers: list[int], lows: Any, highs: Any) -> None:
+    def place(self, ranks: Any, numbers: Any, lows: Any, highs: Any) -> None:
         """Set the intervals of the ranges `numbers` of an attribute with the sorted `ranks`."""
-        if not numbers:
+        at = np.asarray(numbers, dtype=np.int64)
+        if not len(at):
             return
-        at = np.array(numbers, dtype=np.int64)
         self.lows[at], self.highs[at] = lows, highs
         self.begins[at] = np.searchsorted(ranks, self.lows[at], side="left")
         self.counts[at] = np.searchsorted(ranks, self.highs[at], side="left") - self.begins[at]
