@@ -75,7 +75,8 @@ class Index(Generic[Key]):
         self._change_over = change_over
         self._plain_engine = PlainEngine()
         self._in_plain = self._plain_engine.slots  # true if there are any, at less than a call
-        self._block_engine: BlockEngine | None = None
+        self.block_engine: BlockEngine | None = None
+        """The block engine, if it is in use. Only then is `match_labels` faster than `match`."""
         self._plain_cost = 0  # conjunctions times matches, of those that could move
         # By label: what is in the plain engine and can move to the block engine.
         self._to_move: dict[int, Conjunction] = {}
@@ -101,7 +102,7 @@ class Index(Generic[Key]):
         """
         latest = dict(items)  # a key's last predicate, in the place of its first
         pairs = (pair for each in latest.items() for pair in self._register(*each))
-        fresh = self._block_engine is None and not self._to_move
+        fresh = self.block_engine is None and not self._to_move
         head = list(islice(pairs, max(self._change_over, 4 * SAMPLE))) if fresh else []
         if fresh and len(head) >= self._change_over:
             warm()
@@ -142,8 +143,8 @@ class Index(Generic[Key]):
 
     def _insert(self, pairs: Sequence[tuple[int, Conjunction]]) -> None:
         """Add conjunctions to the engine that they belong to for now."""
-        if self._block_engine is not None and not self._to_move:
-            self._block_engine.add_many(self._fitting(pairs))
+        if self.block_engine is not None and not self._to_move:
+            self.block_engine.add_many(self._fitting(pairs))
             return
         for label, conjunction in pairs:
             self._plain_engine.add(label, conjunction)
@@ -167,7 +168,7 @@ class Index(Generic[Key]):
         """Whether the conjunction is better off in the block engine, if there is one: it has
         constraints, on attributes that have columns there or can get them. Of others the block
         engine would ask Python for each event; the plain one looks at the event's attributes."""
-        engine = self._block_engine
+        engine = self.block_engine
         return bool(conjunction.constraints) and (engine is None or engine.has_columns(conjunction))
 
     def remove(self, key: Key) -> None:
@@ -185,14 +186,14 @@ class Index(Generic[Key]):
             if label in self._plain_engine:
                 self._plain_engine.remove(label)
                 self._to_move.pop(label, None)
-            elif self._block_engine is not None and label in self._block_engine:
-                self._block_engine.remove(label)
+            elif self.block_engine is not None and label in self.block_engine:
+                self.block_engine.remove(label)
         self._free.extend(many)
         return self._sequences[many[0]]
 
     def _move_some(self, most: int) -> None:
         """Move conjunctions to the block engine if that is worth it: up to `most`, or a few."""
-        if self._block_engine is None:
+        if self.block_engine is None:
             if not self._is_worth_it() or not usable_for(len(self._to_move)):
                 return
             sample = list(islice(self._to_move.items(), SAMPLE))
@@ -202,7 +203,7 @@ class Index(Generic[Key]):
             self._start_block_engine(sample, iter(()))
             return
         some = min(max(MOVED_PER_CALL, most), len(self._to_move))
-        self._block_engine.add_many(self._moving(some))
+        self.block_engine.add_many(self._moving(some))
 
     def _moving(self, count: int) -> Iterator[tuple[int, Conjunction]]:
         """Remove and yield `count` conjunctions of the plain engine, except those that do not fit
@@ -217,8 +218,9 @@ class Index(Generic[Key]):
         """Whether the block engine would pay: with many conjunctions, or if matched often."""
         if len(self._to_move) >= self._change_over:
             return True
-        cost = START_COST if is_warm() else COLD_START_COST
-        return self._plain_cost >= cost and len(self._to_move) >= MIN_MOVED
+        if len(self._to_move) < MIN_MOVED:
+            return False
+        return self._plain_cost >= (START_COST if is_warm() else COLD_START_COST)
 
     def _start_block_engine(
         self, head: list[tuple[int, Conjunction]], rest: Iterator[tuple[int, Conjunction]]
@@ -226,18 +228,18 @@ class Index(Generic[Key]):
         """Make the block engine for a sample of conjunctions, and add these and the rest to it."""
         from matching.engine.block_engine import BlockEngine
 
-        self._block_engine = BlockEngine(
+        self.block_engine = BlockEngine(
             [conjunction for _, conjunction in head if conjunction.constraints]
         )
-        self._block_engine.add_many(self._fitting(chain(head, rest)))
+        self.block_engine.add_many(self._fitting(chain(head, rest)))
 
     # Matching.
 
     def match(self, attributes: Attributes) -> list[Key]:
         """The keys whose predicate is true for an event, each once, in the order of insertion."""
         labels = self.match_plain(attributes)
-        if self._block_engine is not None:
-            found, more = self._block_engine.match(attributes)
+        if self.block_engine is not None:
+            found, more = self.block_engine.match(attributes)
             labels = self._ordered(found, labels + more)
         else:
             labels.sort(key=self._sequences.__getitem__)
@@ -251,7 +253,7 @@ class Index(Generic[Key]):
         if self._to_move:
             self._plain_cost += len(self._to_move)
             self._move_some(len(self._to_move) // MOVED_PER_MATCH)
-        return self._plain_engine.match(attributes) if len(self._plain_engine) else []
+        return self._plain_engine.match(attributes) if self._in_plain else []
 
     def match_labels(self, attributes: Attributes) -> npt.NDArray[np.uint32]:
         """The labels of the conjunctions that are true for an event: uint32[matches], in no order.
@@ -260,9 +262,9 @@ class Index(Generic[Key]):
         until these are removed.
         """
         labels = self.match_plain(attributes) if self._in_plain else []
-        if self._block_engine is None:
+        if self.block_engine is None:
             return _array(labels)
-        found, more = self._block_engine.match(attributes)
+        found, more = self.block_engine.match(attributes)
         if not labels and not more:
             return found
         import numpy as np
@@ -270,14 +272,9 @@ class Index(Generic[Key]):
         return np.concatenate([found, _array(labels + more)])
 
     @property
-    def block_engine(self) -> BlockEngine | None:
-        """The block engine, if it is in use. Only then is `match_labels` faster than `match`."""
-        return self._block_engine
-
-    @property
     def has_plain(self) -> bool:
         """Whether some conjunction is in the plain engine."""
-        return len(self._plain_engine) > 0
+        return bool(self._in_plain)
 
     def labels_of(self, key: Key) -> tuple[int, ...]:
         """The labels of a key's conjunctions; KeyError if it is not there."""

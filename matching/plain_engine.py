@@ -174,9 +174,6 @@ class PlainEngine:
         self._tables: dict[str, _Table] = {}
         self._without_pivot: dict[int, _Slot] = {}
 
-    def __len__(self) -> int:
-        return len(self.slots)
-
     def __contains__(self, label: object) -> bool:
         return label in self.slots
 

@@ -14,9 +14,8 @@ from overlay.machine import Peer
 from overlay.regions import distance
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget, Part, Recipient
-from overlay.upper_tree.delivery.hold import AccessNodes
+from overlay.upper_tree.delivery.hold import AccessNodes, Holding
 from overlay.upper_tree.host.assigned_trees import AssignedTrees
-from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.shard_gatherings import Choice, ShardGathering
 from overlay.upper_tree.host.urgency import LatencyMap
@@ -52,7 +51,7 @@ def host_serves_without_lease() -> None:
 def hosts_not_held_back() -> None:
     """A host goes on accepting events while the link to a subscriber carries less."""
 
-    replace_constant(Hosting, "is_held_back", False)
+    replace_constant(Holding, "holds_back", False)
 
 
 @fault(

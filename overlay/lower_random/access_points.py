@@ -69,10 +69,6 @@ class AccessPoints(Machine):
 
     # --- use ---
 
-    def lookup(self, attribute: str, exclude: NodeId = "") -> AccessPoint | None:
-        """The first of `points`. None if there is none."""
-        return next(iter(self.points(attribute, exclude)), None)
-
     def points(self, attribute: str, exclude: NodeId = "") -> tuple[AccessPoint, ...]:
         """Ways into the attribute's tree, in this ring: this node itself if it serves the tree,
         then the points of the newest epoch known in random order, the healthy first,

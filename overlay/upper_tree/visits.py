@@ -19,7 +19,7 @@ import msgspec
 from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, ProtocolError
-from overlay.upper_tree.messages import SentBefore, Visit
+from overlay.upper_tree.messages import Deliver, SentBefore, Visit
 
 Trees = tuple[str, ...]
 """Attributes of the trees that an event visits."""
@@ -86,6 +86,15 @@ def trees_by_place(visit: Visit) -> list[Trees]:
         for place in places:
             found[place] = trees
     return found
+
+
+def tree_of_each(message: Deliver) -> list[str]:
+    """The tree through which each event of a delivery came."""
+    trees = [message.attribute] * len(message.events)
+    for attribute, _, places in message.apart:
+        for place in places:
+            trees[place] = attribute
+    return trees
 
 
 def select_events(visit: Visit, places: Sequence[int]) -> Visit:

@@ -243,5 +243,5 @@ def test_a_stale_access_point_is_named_to_its_source_and_a_new_walk_has_half_of_
         C -> A: hit at hop 2: x at I
         """
     )
-    assert nodes["B"][2].lookup("x") is None, "B, which had named H, has removed it, too"
-    assert nodes["A"][2].lookup("x") == point("x", "I", (1, 2))
+    assert not nodes["B"][2].points("x"), "B, which had named H, has removed it, too"
+    assert nodes["A"][2].points("x")[0] == point("x", "I", (1, 2))

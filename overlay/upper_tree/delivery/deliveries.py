@@ -23,7 +23,6 @@ from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_text, weigh_whole
 from overlay.upper_tree.delivery.constants import SHARE_MOST
-from overlay.upper_tree.delivery.event_counts import by_source
 from overlay.upper_tree.delivery.fan_out import (
     CopyBudget,
     Part,
@@ -33,9 +32,9 @@ from overlay.upper_tree.delivery.fan_out import (
     share_out,
     shares_of,
 )
-from overlay.upper_tree.delivery.held_deliveries import tree_of_each
 from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.messages import DelegateShare, Deliver, SentBefore
+from overlay.upper_tree.visits import tree_of_each
 
 
 class DeliveryItem(NamedTuple):
@@ -211,7 +210,7 @@ class Deliveries:
         remote = [mine.places for mine in wanted if mine.peer.id != self.port.me.id]
         crosses = self.access.joins(mine.peer for mine in wanted)
         copies = Counter(chain.from_iterable(remote))
-        if remote and (crosses or not self._spend_all(events, copies)):
+        if remote and (crosses or not self.copies.spend_all(events, copies)):
             recipients: dict[int, list[Recipient]] = {}
             for mine in wanted:
                 life = self.holding.registered.life_of(mine.peer.id)
@@ -255,19 +254,6 @@ class Deliveries:
                 token=self._token(tree, mine.peer.id),
             )
             self._together.append((mine.peer, message))
-
-    def _spend_all(self, events: Sequence[Event], copies: Mapping[int, int]) -> bool:
-        """Take the given number of copies of each event (by index) out of the budget. Return False,
-        and take nothing, if the budget is not known to have room for all of them."""
-        sources = by_source(events)
-        if len(sources) > 1:
-            return False
-        ((source, numbers),) = sources.items()
-        by_number = {numbers[place]: count for place, count in copies.items()}
-        if not self.copies.has_room(source, by_number):
-            return False
-        self.copies.add_each(source, by_number)
-        return True
 
     def send(self, traced: bool = True) -> None:
         """Send all deliveries in as few messages as possible. Not `traced`: this repeats deliveries

@@ -56,13 +56,6 @@ class EventCounts:
         """The event's count; 0 if it is not remembered."""
         return self._counts.get((event.publisher, event.incarnation), {}).get(event.sequence, 0)
 
-    def most_with(self, source: EventSource, amounts: Mapping[int, int]) -> int:
-        """The largest count that one of these would have with these amounts added to them."""
-        counts = self._counts.get(source)
-        if counts is None or counts.keys().isdisjoint(amounts):
-            return max(amounts.values(), default=0)
-        return max([counts.get(number, 0) + amount for number, amount in amounts.items()])
-
     def has_none(self, source: EventSource, numbers: Sequence[int]) -> bool:
         """Whether none of these is remembered."""
         counts = self._counts.get(source)

@@ -37,7 +37,7 @@ from matching import Interval
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, ProtocolError
 from overlay.upper_tree.delivery.constants import COUNTED_MOST, DELEGATE_RUN
-from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
+from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
 from overlay.upper_tree.messages import DelegateShare
 
 
@@ -140,18 +140,14 @@ Part = tuple[T, tuple[T, ...]]
 
 
 def rotation(publisher: str, incarnation: int, sequence: int, sender: str) -> int:
-    """The `first_delegate` (see `spread`) for an event that this node sends."""
+    """The `first_delegate` (see `in_turn`) for an event that this node sends."""
     return crc32(f"{publisher} {incarnation} {sequence // DELEGATE_RUN} {sender}".encode())
 
 
-def spread(recipients: Sequence[T], most: int, first_delegate: int = 0) -> list[Part[T]]:
-    """At most `most` delegates, each with its share of the rest; the shares differ by one at most.
-
-    The delegates are those from index `first_delegate` on, modulo the number of recipients. Up to
-    `most` recipients are all sent the event directly: their shares are empty.
-    """
-    if len(recipients) > most:
-        recipients = in_turn(recipients, first_delegate)
+def spread(recipients: Sequence[T], most: int) -> list[Part[T]]:
+    """At most `most` delegates, the first of the recipients, each with its share of the rest; the
+    shares differ by one at most. Up to `most` recipients are all sent the event directly: their
+    shares are empty."""
     delegates, rest = recipients[:most], recipients[most:]
     return [(each, tuple(rest[number::most])) for number, each in enumerate(delegates)]
 
@@ -196,8 +192,21 @@ class CopyBudget(EventCounts):
         reserve = self.most // 4
         return left - reserve if left > reserve else max(1, left // 2)
 
-    def has_room(self, source: EventSource, copies: Mapping[int, int]) -> bool:
-        """Return whether these numbers of copies of events (by sequence number) may be sent now, as
-        `room` states, without the reserve for later."""
-        most = self.most - self.most // 4
-        return self.most_with(source, copies) <= most
+    def spend_all(self, events: Sequence[Event], copies: Mapping[int, int]) -> bool:
+        """Take the given number of copies of each event (by index) out of the budget, without the
+        reserve that `room` keeps for later. Return False, and take nothing, if the budget is not
+        known to have room for all of them."""
+        sources = by_source(events)
+        if len(sources) > 1:
+            return False
+        ((source, numbers),) = sources.items()
+        amounts = {numbers[place]: count for place, count in copies.items()}
+        counts = self._counts.get(source)
+        if counts is None or counts.keys().isdisjoint(amounts):
+            most = max(amounts.values(), default=0)
+        else:
+            most = max([counts.get(number, 0) + amount for number, amount in amounts.items()])
+        if most > self.most - self.most // 4:
+            return False
+        self.add_each(source, amounts)
+        return True

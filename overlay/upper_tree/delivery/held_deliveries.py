@@ -181,15 +181,6 @@ def delivery_bytes(message: Deliver) -> int:
     return sum(map(weigh_whole, message.events))
 
 
-def tree_of_each(message: Deliver) -> list[str]:
-    """Return, for each event, the tree through which it came."""
-    trees = [message.attribute] * len(message.events)
-    for attribute, _, places in message.apart:
-        for place in places:
-            trees[place] = attribute
-    return trees
-
-
 def split_by_tree(message: Deliver) -> list[Deliver]:
     """The same as several messages, so that all events of each came through one part of a tree."""
     if not message.apart:

@@ -282,11 +282,6 @@ class Hosting(Machine):
             self._is_confined,
         )
 
-    @property
-    def is_held_back(self) -> bool:
-        """Whether interested nodes take their deliveries more slowly than they come, just now."""
-        return self.holding.holds_back
-
     def serve(self, visit: Visit, came: float) -> int:
         """Match, pass on, or give back, for each attribute, what came at this time. How many events
         were matched here."""

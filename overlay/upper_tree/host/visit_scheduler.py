@@ -34,6 +34,7 @@ from overlay.client import Event
 from overlay.machine import Alarm, NodeId, Peer, Port, Timer
 from overlay.settings import TreeSettings
 from overlay.upper_tree.batches import weigh_events
+from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.host.constants import (
     BYTES_MOST,
     EVENTS_MOST,
@@ -227,8 +228,8 @@ class VisitServer(Protocol):
         its events were matched here."""
 
     @property
-    def is_held_back(self) -> bool:
-        """Whether interested nodes take their deliveries more slowly than they come, just now."""
+    def holding(self) -> Holding:
+        """What it keeps for nodes out of reach, and whether their links carry too little."""
 
 
 class VisitScheduler:
@@ -273,7 +274,7 @@ class VisitScheduler:
         if self._began is None and now != self._turn:
             self._turn, self._served = now, 0
         is_idle = not waiting and (self._began is None or self._began == now)
-        is_held_back = self._host.is_held_back
+        is_held_back = self._host.holding.holds_back
         if is_idle and not is_held_back and self._fits_turn(len(visit.events)):
             if self._is_timed(len(visit.events), now):
                 self._begin(now)
@@ -298,7 +299,7 @@ class VisitScheduler:
             self._meter.worked(self._served, now - self._began)
             self._timed_at = now
         self._began, self._served = None, 0
-        if len(self.queue) and self._host.is_held_back:
+        if len(self.queue) and self._host.holding.holds_back:
             self._tell_waiting()
             self._alarm.within(HELD_BACK_CHECK)
             return

@@ -26,7 +26,6 @@ from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
-from overlay.upper_tree.delivery.held_deliveries import tree_of_each
 from overlay.upper_tree.event_history import EventHistory, Refused, ShownTo, digest_of
 from overlay.upper_tree.events import DeliveriesMissed, Visited
 from overlay.upper_tree.messages import Deliver, DeliveriesGivenUp
@@ -44,7 +43,7 @@ from overlay.upper_tree.subscriber.constants import (
     YOUNGER_MOST,
 )
 from overlay.upper_tree.subscriber.publication_order import Passage, PublicationOrder, Ready, Trees
-from overlay.upper_tree.visits import check_places
+from overlay.upper_tree.visits import check_places, tree_of_each
 
 Sources = Mapping[EventSource, list[int]]
 """The numbers of events, by their source (`by_source`)."""

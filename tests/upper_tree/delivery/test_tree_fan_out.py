@@ -7,13 +7,13 @@ from math import ceil, log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlay.upper_tree.delivery.fan_out import DELEGATE_RUN, rotation, spread
+from overlay.upper_tree.delivery.fan_out import DELEGATE_RUN, in_turn, rotation, spread
 
 
 def reached(recipients: tuple[int, ...], most: int, hop: int = 1, whose: int = 0) -> dict[int, int]:
     """Recipient -> messages on its way; no node sends more than `most`, none is reached twice."""
     found: dict[int, int] = {}
-    plan = spread(recipients, most, whose)
+    plan = spread(in_turn(recipients, whose), most)
     assert len(plan) <= most
     for delegate, share in plan:
         for each, hops in ((delegate, hop), *reached(share, most, hop + 1, whose).items()):
@@ -44,7 +44,7 @@ def test_few_recipients_need_no_delegate() -> None:
 
 
 def test_each_recipient_is_a_delegate_in_turn() -> None:
-    plans = [dict(spread(range(5), 2, whose)) for whose in range(5)]
+    plans = [dict(spread(in_turn(range(5), whose), 2)) for whose in range(5)]
     assert [list(plan) for plan in plans] == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 0]]
     assert plans[3] == {3: (0, 2), 4: (1,)}
 

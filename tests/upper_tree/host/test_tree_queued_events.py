@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.host.constants import WAITING_WORD
-from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.visit_scheduler import MatchDue, QueuedEvents
 from overlay.upper_tree.messages import Visit
 from tests.support.trees import event
@@ -65,7 +65,7 @@ def test_a_publisher_of_which_something_waits_hears_so(monkeypatch: pytest.Monke
     busy(node)
     visit(node, 1, *["cold"] * 4_000)
     accepted(node)
-    monkeypatch.setattr(Hosting, "is_held_back", True)
+    monkeypatch.setattr(Holding, "holds_back", True)
     told = 0
     for _ in range(20):
         node.port.world.jump(WAITING_WORD / 4)
@@ -74,7 +74,7 @@ def test_a_publisher_of_which_something_waits_hears_so(monkeypatch: pytest.Monke
         assert all(not word.taken and word.pace is not None for word in words)
         told += len(words)
     assert 20 / 4 - 1 <= told <= 20 / 2
-    monkeypatch.setattr(Hosting, "is_held_back", False)
+    monkeypatch.setattr(Holding, "holds_back", False)
     for _ in range(8):
         node.port.world.jump(WAITING_WORD / 4)
         node.port.fire(MatchDue())
