@@ -32,6 +32,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from bench.command import parser, show
 from bench.dataplane.stage import OVERLAYS, SHAPES, StageError, stage
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -286,37 +287,23 @@ def has_latency(options: argparse.Namespace, one: Contestant) -> bool:
     return not options.latency or not {one.system, one.adapter}.isdisjoint(options.latency)
 
 
-def table(rows: list[Row]) -> None:
-    print(
-        "variant  subs  system         shape                     events/s    CPU s/M      nodes"
-        "     p50 ms     p99 ms"
-    )
-    for r in rows:
-        numbers = [r[n] for n in ("events_per_second", "cpu_s_per_million", "cpu_s_nodes")]
-        numbers += [r["p50_ms"], r["p99_ms"]]
-        shown = "  ".join(f"{'-' if n is None else f'{n:,.1f}':>9}" for n in numbers)
-        print(
-            f"{r['variant']:>5} {r['subscriptions']:>7,}  {r['system']:<13}  {r['shape']:<24}"
-            f"{shown}  {'complete' if r['complete'] else 'INCOMPLETE'}"
-        )
-
-
 def parse(args: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.dataplane.compare", description=__doc__)
-    add = parser.add_argument
-    add("--json", action="store_true", help="print one JSON list")
+    made = parser(
+        __doc__,
+        sizes=(list(SIZES), "subscriptions"),
+        seconds=(4.0, "of publishing in each run"),
+        repeats=(1, "medians of so many runs"),
+        seed=(1, "of events and subscriptions; 1 is the harness's own"),
+        room=(int, "registrations that a host has room for (the setting's default)"),
+        no_latency=(False, "only throughput"),
+    )
+    add = made.add_argument
     harness = Path(os.environ.get(HARNESS, ROOT.parent / "shared" / "peers"))
     add("--harness", type=Path, default=harness, metavar="DIR", help=f"or in {HARNESS}")
-    add("--sizes", type=int, nargs="+", default=list(SIZES), help="subscriptions")
     add("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     add("--systems", nargs="+", default=[], help="only these systems (or adapters)")
-    add("--seconds", type=float, default=4.0, help="of publishing in each run (4)")
-    add("--repeats", type=int, default=1, help="medians of so many runs (1)")
-    add("--seed", type=int, default=1, help="of events and subscriptions; 1 is the harness's own")
-    add("--room", type=int, help="registrations that a host has room for (the setting's default)")
-    add("--no-latency", action="store_true", help="only throughput")
     add("--latency", nargs="+", default=[], help="delays of these systems (or adapters) only")
-    return parser.parse_args(args)
+    return made.parse_args(args)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -329,10 +316,7 @@ def main(args: Sequence[str] | None = None) -> int:
         except StageError as error:
             say(str(error))
             return 2
-    if options.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        table(rows)
+    show(rows, options)
     ours = [r["complete"] for r in rows if r["system"] == "canopy"]
     return 0 if all(ours) else 1
 

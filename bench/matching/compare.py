@@ -1,8 +1,7 @@
 """How long an event takes to find its matches, beside counting; the engine of `matching`.
 
-`python -m bench.matching.compare --json` prints one list of rows; without `--json`, a table. Timed
-is the
-Python call `Index.match_labels`, from the event's dictionary to an array of labels of its own, and
+`python -m bench.matching.compare --json` prints one list of rows. Timed is the Python call
+`Index.match_labels`, from the event's dictionary to an array of labels of its own, and
 `Counting.match`. They take turns: all events through one, then the same through the other, and so
 on, so that a busy machine slows both, and each finds in the caches what its own last events left
 there, as it would in a program that uses one of them. Medians over the events, of each event's
@@ -20,7 +19,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -29,9 +27,8 @@ from typing import Any, Final
 
 import numpy as np
 import psutil
-from rich.console import Console
-from rich.table import Table as RichTable
 
+from bench.command import SEED, parser, say, show
 from bench.matching.counting import Counting
 from bench.matching.workloads import WORKLOADS, Table
 from matching import Index, warm
@@ -41,12 +38,7 @@ SIZES: Final = (10_000, 100_000, 1_000_000)
 CHECKED: Final = 20  # events compared with brute force, before and after changes
 RUNS: Final = 3  # of all events through each of what is compared
 CHANGED: Final = 2000  # subscriptions taken out and put in again
-WIDE: Final = 200  # characters of the table where there is no terminal
 Row = dict[str, Any]
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def timed(call: Callable[[], Any]) -> float:
@@ -166,15 +158,16 @@ def measure(name: str, size: int, options: argparse.Namespace) -> Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Measure the matching engine beside counting.")
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--events", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--skew", type=float, default=0.8, help="Zipf's exponent over attributes")
-    parser.add_argument("--churn", action="store_true", help="replace everything, measure again")
-    options = parser.parse_args(arguments)
+    made = parser(
+        __doc__,
+        sizes=(list(SIZES), "subscriptions"),
+        events=(200, "to match"),
+        seed=SEED,
+        skew=(0.8, "Zipf's exponent over attributes"),
+        churn=(False, "replace everything, measure again"),
+    )
+    made.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    options = made.parse_args(arguments)
     say("compiling")
     warm()
     rows = []
@@ -184,16 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with ProcessPoolExecutor(1, get_context("spawn")) as process:
                 rows.append(process.submit(measure, name, size, options).result())
             say("  " + json.dumps(rows[-1]))
-    if options.json:
-        print(json.dumps(rows))
-        return
-    shown = RichTable(*rows[0])
-    for row in rows:
-        shown.add_row(*map(str, row.values()))
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDE  # a file has no width: cut columns would be useless
-    console.print(shown)
+    show(rows, options)
 
 
 if __name__ == "__main__":

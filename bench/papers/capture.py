@@ -20,8 +20,6 @@ A database that is not installed has a row that says how to get it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import sqlite3
 import sys
@@ -35,7 +33,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import canopy
-from bench.command import say
+from bench.command import parser, say, show
 from bench.sync.measure import SETTINGS
 from bench.sync.processes import PATIENCE, Syncs
 from canopy.sync.destinations.destination import SyncProgress
@@ -252,18 +250,14 @@ def measured(sources: Sequence[str], replicas: int, count: int) -> Iterator[dict
 
 def main() -> int:
     """Run the command `python -m bench.papers.capture`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.papers.capture",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="on one line")
-    parser.add_argument("--changes", type=int, default=100_000, help="of each operation (100,000)")
-    parser.add_argument("--sources", nargs="+", default=list(LOG), choices=list(LOG))
-    parser.add_argument("--replicas", nargs="+", type=int, default=[3, 1])
-    args = parser.parse_args()
+    args = parser(
+        __doc__,
+        changes=(100_000, "of each operation"),
+        sources=(list(LOG), "databases"),
+        replicas=([3, 1], "of the stream"),
+    ).parse_args()
     rows = [row for n in args.replicas for row in measured(args.sources, n, args.changes)]
-    print(json.dumps(rows, indent=None if args.json else 2))
+    show(rows, args)
     return 0 if all(row.get("same", True) for row in rows) else 1
 
 

@@ -15,19 +15,14 @@ and the standard deviation of the copies that each has passed on; and the same o
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
+from bench.command import SEED, parser, say, show
 from bench.papers.tiers import BODY, Tiers
 from canopy.sim.world.cost import collector_at_rest
-
-
-def said(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def distributed(
@@ -41,7 +36,7 @@ def distributed(
         began = time.process_time()
         row = tiers.distribute(count)
         about = {"nodes": len(tiers.world.drivers), "subscribers": subscribers}
-        said(f"{subscribers:,} subscribers, {count:,} messages: {row['distribution_s']} s")
+        say(f"{subscribers:,} subscribers, {count:,} messages: {row['distribution_s']} s")
         took = row["distribution_s"]
         yield {
             "experiment": "distribution",
@@ -80,18 +75,14 @@ def load(seed: int, points: int, subscribers: int, messages: int) -> Iterator[di
 
 def main() -> int:
     """Run the command `python -m bench.papers.distribution`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.papers.distribution",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="on one line")
-    parser.add_argument("--messages", nargs="+", type=int, default=[1_000])
-    parser.add_argument("--subscribers", nargs="+", type=int, default=[24])
-    parser.add_argument("--points", type=int, default=24, help="nodes at points (24)")
-    parser.add_argument("--load", action="store_true")
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = parser(
+        __doc__,
+        messages=([1_000], "of 1 kB"),
+        subscribers=([24], "programs"),
+        points=(24, "nodes at points"),
+        load=(False, "how evenly brokers share a batch"),
+        seed=SEED,
+    ).parse_args()
     rows: list[dict[str, Any]] = []
     with collector_at_rest():
         for subscribers in args.subscribers:
@@ -100,7 +91,7 @@ def main() -> int:
             else:
                 rows += distributed(args.seed, args.points, subscribers, args.messages)
     assert len(BODY) == 1_000
-    print(json.dumps(rows, indent=None if args.json else 2))
+    show(rows, args)
     return 0 if all(row["delivered"] == row["expected"] for row in rows) else 1
 
 

@@ -8,12 +8,12 @@ says of SQS, Kafka, RocketMQ and Minos. `here` is *yes* if all of its tests pass
 
 from __future__ import annotations
 
-import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from bench.command import parser, show
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDERS: Final = (
@@ -102,15 +102,9 @@ def rows() -> list[dict[str, Any]]:
 
 def main() -> int:
     """Run the command `python -m bench.papers.features`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.papers.features",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="on one line")
-    args = parser.parse_args()
+    args = parser(__doc__).parse_args()
     found = rows()
-    print(json.dumps(found, indent=None if args.json else 2, ensure_ascii=False))
+    show(found, args)
     return 1 if any(row["here"] == "no" for row in found) else 0
 
 

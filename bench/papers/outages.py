@@ -21,12 +21,11 @@ of a gap in which they may be, else `lost`.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import sys
 from typing import Any, Final
 
+from bench.command import parser, say, show
 from bench.experiments.frame import run_until_ready
 from bench.papers.tiers import TOPIC, Tiers, message
 from canopy.sim.world.cost import collector_at_rest
@@ -40,10 +39,6 @@ AFTER: Final = 40.0
 
 LATE: Final = 1.0
 """Virtual seconds that a message takes at most while nothing is wrong."""
-
-
-def said(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class Outage:
@@ -212,23 +207,19 @@ def unplugged(seed: int, points: int, subscribers: int) -> dict[str, Any]:
 
 def main() -> int:
     """Run the command `python -m bench.papers.outages`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.papers.outages",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="on one line")
-    parser.add_argument("--points", type=int, default=24, help="nodes at points (24)")
-    parser.add_argument("--subscribers", type=int, default=48)
-    parser.add_argument("--seeds", type=int, default=1)
-    args = parser.parse_args()
+    args = parser(
+        __doc__,
+        points=(24, "nodes at points"),
+        subscribers=(48, "programs"),
+        seeds=(1, "trials of each"),
+    ).parse_args()
     rows = []
     with collector_at_rest():
         for seed in range(1, args.seeds + 1):
             for trial in (area, unplugged):
                 rows.append(trial(seed, args.points, args.subscribers))
-                said(str(rows[-1]))
-    print(json.dumps(rows, indent=None if args.json else 2))
+                say(str(rows[-1]))
+    show(rows, args)
     return 1 if any(row["lost"] for row in rows) else 0
 
 

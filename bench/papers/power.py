@@ -25,8 +25,6 @@ not (tests/papers/test_papers_minos.py).
 
 from __future__ import annotations
 
-import argparse
-import json
 import sqlite3
 import sys
 import tempfile
@@ -36,6 +34,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command import SEED, parser, say, show
 from bench.papers.capture import TABLE, TOGETHER, WORK
 from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.world import World
@@ -60,10 +59,6 @@ TAKES: Final = 0.002
 COMMITTED_AFTER: Final = 100
 BACKLOG: Final = 500
 """Rows that the producer is ahead of the consumer at most."""
-
-
-def said(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class LazyDisk:
@@ -156,7 +151,7 @@ def copy(seed: int, replicas: int, changes: int) -> dict[str, Any]:
             _apply_all(apply, stream)
             mine, yours = (_table(path) for path in paths)
             same.append(mine == yours)
-            said(f"{replicas} replicas, {work.operation}: {len(mine):,} rows, same: {same[-1]}")
+            say(f"{replicas} replicas, {work.operation}: {len(mine):,} rows, same: {same[-1]}")
         for event in _all_events(stream):
             counts[str(event.attributes.get("_op"))] += 1
         rows = [(work.operation, counts[work.operation]) for work in WORK]
@@ -243,7 +238,7 @@ def consume(
         if not effect and since >= COMMITTED_AFTER:
             reading.commit()
             since = 0
-    said(f"{replicas} replicas: {len(done):,} of {rows:,} rows, {sum(done.values()):,} times")
+    say(f"{replicas} replicas: {len(done):,} of {rows:,} rows, {sum(done.values()):,} times")
     return {
         "experiment": "consumer",
         "replicas": replicas,
@@ -266,26 +261,22 @@ def _send(stream: SimulatedStream, first: int, end: int) -> int:
 
 def main() -> int:
     """Run the command `python -m bench.papers.power`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.papers.power",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="on one line")
-    parser.add_argument("--copy", action="store_true")
-    parser.add_argument("--consumer", action="store_true")
-    parser.add_argument("--changes", type=int, default=100_000, help="of each operation (100,000)")
-    parser.add_argument("--rows", type=int, default=5_000, help="for the consumer (5,000)")
-    parser.add_argument("--replicas", nargs="+", type=int, default=[3, 1])
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = parser(
+        __doc__,
+        copy=(False, "both sides of a sync"),
+        consumer=(False, "of a stream"),
+        changes=(100_000, "of each operation"),
+        rows=(5_000, "for the consumer"),
+        replicas=([3, 1], "of the stream"),
+        seed=SEED,
+    ).parse_args()
     rows: list[dict[str, Any]] = []
     for replicas in args.replicas:
         if args.copy:
             rows.append(copy(args.seed, replicas, args.changes))
         if args.consumer:
             rows += [consume(args.seed, replicas, args.rows, effect) for effect in (True, False)]
-    print(json.dumps(rows, indent=None if args.json else 2))
+    show(rows, args)
     return 1 if any(row["lost"] or not row.get("same", True) for row in rows) else 0
 
 

@@ -34,6 +34,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command import parser, say, show
 from bench.streams.contestants.asking import AskingProgram
 from bench.streams.contestants.canopy_stream import CanopyPrograms
 from bench.streams.contestants.receiving import stamped
@@ -66,10 +67,6 @@ TAKING_PART: Final[dict[str, Kind]] = {
         modules=("redis",), how="apt install redis-server; pip install redis"
     ),
 }
-
-
-def said(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class Reader:
@@ -161,7 +158,7 @@ class Turn:
         acknowledged = time.monotonic() - began
         found = self.reader.ask(self._runs, rows, PATIENCE)
         took = found["last"] - began
-        said(f"{self.name}, {producers} producers: {rows:,} rows in {took:.2f} s")
+        say(f"{self.name}, {producers} producers: {rows:,} rows in {took:.2f} s")
         return {
             "way": "together",
             **self.about,
@@ -185,7 +182,7 @@ class Turn:
             times: dict[str, Any] = {
                 key: found[key] for key in ("p50_ms", "p99_ms") if key in found
             }
-            said(f"{self.name} at {rate:,} a second: {came:,.0f} a second, {times}")
+            say(f"{self.name} at {rate:,} a second: {came:,.0f} a second, {times}")
             is_carried = found["last"] <= ended + BEHIND and sent >= ENOUGH * rate * seconds
             about = {"rate": rate, "sent": sent, "received": found["received"]}
             yield {
@@ -226,42 +223,37 @@ def left_out(name: str, how: str, args: argparse.Namespace) -> Iterator[dict[str
 
 def main() -> int:
     """Run the command `python -m bench.papers.transmission`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.papers.transmission",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = parser(
+        __doc__,
+        rows=(0, "of all producers; 0: not measured"),
+        producers=([1, 50, 200], "programs that send"),
+        seconds=(0.0, "of each rising rate; 0: not measured"),
+        slowest=(RATES[0], "rate, rows a second"),
+        only=([""], "contestants whose name has one of these words"),
     )
-    parser.add_argument("--json", action="store_true", help="on one line")
-    parser.add_argument("--rows", type=int, default=0, help="of all producers (0: not measured)")
-    parser.add_argument("--producers", nargs="+", type=int, default=[1, 50, 200])
-    parser.add_argument(
-        "--seconds", type=float, default=0.0, help="of each rising rate (0: not measured)"
-    )
-    parser.add_argument("--slowest", type=int, default=RATES[0], help="rate, rows a second (1,000)")
-    parser.add_argument("--only", nargs="+", help="contestants whose name has one of these words")
-    args = parser.parse_args()
+    args = made.parse_args()
     if not args.rows and not args.seconds:
-        parser.error("--rows, --seconds or both say what to measure")
+        made.error("--rows, --seconds or both say what to measure")
     rows: list[dict[str, Any]] = []
     failed = False
     for name in TAKING_PART:
-        if not any(word in name for word in args.only or [""]):
+        if not any(word in name for word in args.only):
             continue
         if how := absent(TAKING_PART[name]):
-            said(f"{name} is not installed: {how}")
+            say(f"{name} is not installed: {how}")
             rows += left_out(name, how, args)
             continue
         found: list[dict[str, Any]] = []
         try:
             found.extend(measured(name, args))
         except (OSError, RuntimeError, AssertionError) as error:  # the others are measured
-            said(f"{name} has failed: {error!r}")
+            say(f"{name} has failed: {error!r}")
             failed = True
         failed = failed or any(
             row["received"] < row.get("sent", row.get("rows", 0)) for row in found
         )
         rows += found
-    print(json.dumps(rows, indent=None if args.json else 2))
+    show(rows, args)
     return 1 if failed else 0
 
 

@@ -16,10 +16,8 @@ says when the server syncs. Who is not installed has a row that says how to get 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -35,6 +33,7 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import canopy
+from bench.command import parser, say, show
 from bench.processes.nodes import free_port
 from bench.streams.hostile.disks import SmallDisk
 from bench.streams.peers import NATS, Kind, absent
@@ -51,10 +50,6 @@ TAKEN: Final = 20
 TAKES: Final = 0.002
 LOSSES: Final = 3
 PATIENCE: Final = 60.0
-
-
-def said(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class Server(ABC):
@@ -293,7 +288,7 @@ def trial(name: str, rows: int) -> dict[str, Any]:
                 time.sleep(TAKES)
                 got[NUMBER.unpack_from(body)[0]] += 1
     lost, repeated = sent - len(got), sum(got.values()) - len(got)
-    said(f"{name}: {lost} lost, {repeated} repeated of {sent}")
+    say(f"{name}: {lost} lost, {repeated} repeated of {sent}")
     order = "yes" if list(got) == sorted(got) else "no"
     told = {"losses_of_power": LOSSES, "lost": lost, "repeated": repeated, "in_order": order}
     return {**about, "rows": sent, **told}
@@ -305,27 +300,23 @@ def _body(number: int) -> bytes:
 
 def main() -> int:
     """Run the command `python -m bench.papers.unplugged`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.papers.unplugged",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="on one line")
-    parser.add_argument("--rows", type=int, default=1_500)
-    parser.add_argument("--only", nargs="+", help="systems whose name has one of these words")
-    args = parser.parse_args()
+    args = parser(
+        __doc__,
+        rows=(1_500, "to send"),
+        only=([""], "systems whose name has one of these words"),
+    ).parse_args()
     if os.geteuid():
-        said("a file system in a file takes root")
+        say("a file system in a file takes root")
     found: list[dict[str, Any]] = []
     for name, contestant in CONTESTANTS.items():
-        if not any(word in name for word in args.only or [""]):
+        if not any(word in name for word in args.only):
             continue
         if how := absent(contestant.kind):
-            said(f"{name} is not installed: {how}")
+            say(f"{name} is not installed: {how}")
             found.append({"system": name, "flush": contestant.told, "absent": how})
             continue
         found.append(trial(name, args.rows))
-    print(json.dumps(found, indent=None if args.json else 2))
+    show(found, args)
     ours = [row for row in found if row["system"] == "canopy"]
     return 1 if any(row.get("lost") or row.get("repeated") for row in ours) else 0
 
