@@ -339,7 +339,7 @@ def test_a_worker_matches_more_events_at_a_time_where_few_match(
     held = SimpleNamespace(value={"trees": [json.dumps(tree) for tree in trees]})
     (found,) = job.over_batches(held)(iter([pa.array([json.dumps(each) for each in seen])]))
     assert found.to_pylist() == [*[[]] * 150, *[list(range(10))] * 250]
-    assert sizes[:5] == [10, 20, 40, 80, 160], "as if all matched, then twice as many"
+    assert sizes[:5] == [10, 20, 40, 80, 100], "as if all matched, then twice as many"
     assert set(sizes[5:-1]) == {9}, "all match: 100 pairs at most"
 
 
