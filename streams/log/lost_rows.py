@@ -56,3 +56,10 @@ def lost_reason(who: str, position: int, lost: LostRows) -> str:
         f"by damage: others may have these offsets since. Begin at {lost.offset} "
         "for all that came after"
     )
+
+
+def set_back_reason(who: str, was_at: int, position: int, lost: tuple[LostRows, ...]) -> str:
+    """The reason for a consumer or group that the log has set back to `position`, since its rows
+    below `was_at` were lost there."""
+    found = lost_to(lost, was_at, 0) or LostRows(0, position, was_at)  # it was too long ago
+    return f"{lost_reason(who, was_at, found)}. Come again to go on at offset {position}"

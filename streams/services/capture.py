@@ -42,10 +42,6 @@ AGAIN: Final = 1.0
 """Seconds after which a refused subscription is tried again."""
 
 
-UNDER_WAY: Final = 4
-"""Chunks that are appended and not committed, from which on smaller ones wait: as
-`streams.services.append.appender.UNDER_WAY`."""
-
 ROW_MOST: Final = CHUNK_MOST - 64 * 1024
 """Bytes of one row at most (`streams.programs.producer.messages.BATCH_MOST`)."""
 
@@ -111,7 +107,7 @@ class ShardCapture:
         if leader is not self._leader:
             self._leader = leader
             self._unsent = dict(self._waiting)
-        while leader is not None and self._unsent and leader.under_way < UNDER_WAY:
+        while leader is not None and self._unsent and leader.has_room:
             if self.is_full:
                 return
             self._append(leader)

@@ -53,9 +53,6 @@ from streams.shard.replica import Replica
 FIRST_CLIENT: Final = -1_000_000_000
 """Clients of this machine have numbers below it, those of captures above it."""
 
-UNDER_WAY: Final = 4
-"""Chunks that are appended and not committed, from which on nothing more is taken."""
-
 NOTE_AFTER: Final = 5.0
 """Period, in seconds, at which a leader logs how far it has scanned without finding a row …"""
 
@@ -153,7 +150,7 @@ class ShardCopy(LedShard):
     @property
     def has_room(self) -> bool:
         """Whether more may be appended."""
-        return self.leader.under_way < UNDER_WAY and self.leader.leads and not self.is_full
+        return self.leader.has_room and self.leader.leads and not self.is_full
 
     @property
     def is_full(self) -> bool:

@@ -54,9 +54,6 @@ GARBAGE: Final = 2
 most half of what was appended is written again (the cleaning of log-structured file systems;
 Rosenblum and Ousterhout, 1992)."""
 
-UNDER_WAY: Final = 4
-"""Chunks that are appended and not committed, from which on no more are: as those of producers."""
-
 CHUNK_WORK: Final = 50
 """Rows that reading a chunk counts for: as `streams.services.read.history.CHUNK_WORK`."""
 
@@ -242,8 +239,7 @@ class TableWriting:
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to do now."""
-        has_room = self.leader.under_way < UNDER_WAY
-        return not self.is_done and not self._chunks.waits and has_room
+        return not self.is_done and not self._chunks.waits and self.leader.has_room
 
     def step(self, budget: int) -> int:
         """Go on for `budget` rows' worth of work; returns the work done."""

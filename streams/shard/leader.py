@@ -68,6 +68,10 @@ PIECES: Final = 2
 more, so that a follower receives while it writes. One read of the disk makes some four messages."""
 
 
+UNDER_WAY: Final = 4
+"""Chunks that are appended and not committed, from which on captures, copies and tables wait.
+Producers have a bound of their own (`streams.services.append.appender.UNDER_WAY`)."""
+
 REPLICATE = ProgressState.REPLICATE
 
 
@@ -308,9 +312,9 @@ class ShardLeader:
             mine.port.send(follower.peer, message)
 
     @property
-    def under_way(self) -> int:
-        """The number of chunks of the log that are not committed."""
-        return self.replica.log.end.number - self.replica.committed
+    def has_room(self) -> bool:
+        """Whether captures, copies and tables may append another chunk now."""
+        return self.replica.log.end.number - self.replica.committed < UNDER_WAY
 
     def retain(self, keep: Keep, now: int) -> None:
         """Append a Cut if at `now` (nanoseconds since 1970) the log has more than `keep` allows. A

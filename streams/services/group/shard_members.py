@@ -22,7 +22,7 @@ from streams.log.group_state import (
     GroupFounded,
     GroupOptions,
 )
-from streams.log.lost_rows import LostRows, lost_reason, lost_to
+from streams.log.lost_rows import set_back_reason
 from streams.programs.group.messages import (
     LISTED_MOST,
     ConfirmLeader,
@@ -237,10 +237,8 @@ class ShardMembers(LedShard):
                 f"retention has let go of {group.dropped} rows that the group {group.name} was not "
                 "done with, as the stream's options say. Come again to go on without them",
             )
-        lost = lost_to(self.replica.state.lost, group.was_at, 0)
-        lost = lost or LostRows(0, group.done.floor, group.was_at)
-        reason = lost_reason(f"the group {group.name}", group.was_at, lost)
-        return Cause(LOST, f"{reason}. Come again to go on at offset {group.done.floor}")
+        who, lost = f"the group {group.name}", self.replica.state.lost
+        return Cause(LOST, set_back_reason(who, group.was_at, group.done.floor, lost))
 
     def _attach(
         self, sender: Peer, message: JoinGroup, delivery: GroupDelivery, former: GroupMember | None

@@ -20,7 +20,7 @@ from matching import same_selector
 from overlay.machine import Timer
 from streams.access.reasons import EXPIRED, FENCED, FULL, LOST, OUT_OF_RANGE, SELECTOR
 from streams.log.chunk import POSITIONS
-from streams.log.lost_rows import LostRows, lost_reason, lost_to
+from streams.log.lost_rows import set_back_reason
 from streams.log.state import (
     ConsumerAttached,
     ConsumerExpired,
@@ -96,7 +96,8 @@ class DurableConsumers:
                 return ReadingRefusal(FULL, f"the shard has {CONSUMERS_MOST} durable consumers")
             return None
         if known.was_at and not wanted.own and known.token in ("", wanted.token):
-            return self._lost(known)
+            who, lost = f"the durable consumer {known.name}", self.replica.state.lost
+            return ReadingRefusal(LOST, set_back_reason(who, known.was_at, known.position, lost))
         if wanted.resume and known.token != wanted.token:
             return ReadingRefusal(FENCED, f"another program reads as {wanted.name} now")
         if not same_selector(known.selector, selector):
@@ -104,13 +105,6 @@ class DurableConsumers:
                 SELECTOR, f"{wanted.name} has another selector: {known.selector or 'all rows'}"
             )
         return None
-
-    def _lost(self, known: ConsumerPosition) -> ReadingRefusal:
-        lost = lost_to(self.replica.state.lost, known.was_at, 0)
-        if lost is None:  # too long ago to be told of
-            lost = LostRows(0, known.position, known.was_at)
-        reason = lost_reason(f"the durable consumer {known.name}", known.was_at, lost)
-        return ReadingRefusal(LOST, f"{reason}. Come again to go on at offset {known.position}")
 
     def attach(
         self,
