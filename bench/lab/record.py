@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -28,6 +29,9 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = ROOT / "bench" / "results"
+
+ENDING: Final = 30.0
+"""Seconds that a bench may take to end its nodes when it is interrupted."""
 
 
 def processor() -> str:
@@ -74,15 +78,31 @@ def measure(command: Sequence[str], left_out: Sequence[str] = ()) -> dict[str, A
     known = {"python": [sys.executable], "canopy": [sys.executable, "-m", "canopy"]}
     argv = [*known.get(command[0], command[:1]), *command[1:]]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
-    done = subprocess.run(argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    found = without(json.loads(done.stdout), left_out)
+    with subprocess.Popen(
+        argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            output, _ = process.communicate()
+        except BaseException:
+            _end(process)
+            raise
+    found = without(json.loads(output), left_out)
     where["load"][1] = round(os.getloadavg()[0], 1)
     return {
         **where,
         **({"without": list(left_out)} if left_out else {}),
-        **({"exit_code": done.returncode} if done.returncode else {}),
+        **({"exit_code": process.returncode} if process.returncode else {}),
         "rows": found if isinstance(found, list) else [found],
     }
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Interrupt a bench, so that it ends what it has started; kill it if it does not."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(ENDING)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def place(command: str) -> dict[str, Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -163,6 +166,25 @@ def test_what_is_neither_a_command_nor_again_is_refused(given: list[str]) -> Non
 def test_what_is_no_json_is_refused() -> None:
     with pytest.raises(ValueError, match="Expecting value"):
         measure([sys.executable, "-c", "print('| a table |')"])
+
+
+def test_a_bench_that_is_interrupted_ends_what_it_has_started(tmp_path: Path) -> None:
+    bench = f"""
+import pathlib, time
+pathlib.Path({str(tmp_path / "began")!r}).touch()
+try:
+    time.sleep(60)
+finally:
+    pathlib.Path({str(tmp_path / "ended")!r}).touch()
+"""
+    recording = (
+        f"import sys; from bench.lab.record import measure; measure(['python', '-c', {bench!r}])"
+    )
+    with subprocess.Popen([sys.executable, "-c", recording], cwd=record.ROOT) as process:
+        while not (tmp_path / "began").exists():
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)  # to this process only, as a target's end is
+    assert (tmp_path / "ended").exists()
 
 
 def test_a_way_is_what_is_called_beyond_idle_traffic() -> None:
