@@ -152,7 +152,9 @@ def token() -> None:
 @token.command()
 @click.argument("name")
 @rights_options(
-    *("publish", "subscribe", "observe"),
+    "publish",
+    "subscribe",
+    "observe",
     default=("publish", "subscribe"),
     show_default=False,
     help="Permission (repeatable); observe: what the node knows, in the console and under "

@@ -1,8 +1,9 @@
-"""Parameters of several commands: numbers, and the option `--set NAME=VALUE`."""
+"""Parameters of several commands: numbers, sizes, periods, and the option `--set NAME=VALUE`."""
 
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -30,6 +31,36 @@ class Number(click.FloatRange):
         if math.isnan(found):
             self.fail(f"{value} is not a number.", parameter, context)
         return min(found, MOST)
+
+
+UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+LONGEST: Final = 1e11
+"""The longest period in seconds: 3,000 years, after which a date still has four digits."""
+
+
+def parse_size(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """Return the bytes of an option such as 512M."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", value.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{value} is no size: give bytes, or 512M, 20G")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def parse_period(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of an option such as 12h."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{value} is no period: give seconds, or 90m, 12h, 30d")
+    seconds = float(found[1]) * SECONDS[found[2]]
+    if seconds > LONGEST:
+        raise click.BadParameter(f"{value} is longer than 3,000 years")
+    return seconds
 
 
 set_option = click.option(

@@ -13,8 +13,9 @@ import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
-from canopy.cli.keys.command import data_option, key_folder, seconds_of, when
+from canopy.cli.keys.command import data_option, key_folder, when
 from canopy.cli.output import console, print_json, table
+from canopy.cli.parameters import parse_period
 
 if TYPE_CHECKING:
     from canopy.wire.token_file import TokenFile
@@ -27,8 +28,8 @@ class TokenRights(NamedTuple):
     subscribe: str
     publish: str
     streams: tuple[str, ...]
-    term: str
-    """For how long, as text; "": for ever."""
+    lifetime: float | None
+    """In seconds; None: for ever."""
 
     def give(self, tokens: TokenFile, name: str) -> tuple[str, float]:
         """Make the token `name`. Returns its secret, and when it expires in seconds since 1970 (0:
@@ -37,9 +38,9 @@ class TokenRights(NamedTuple):
 
         for selector in filter(None, (self.subscribe, self.publish)):
             compile_selector(selector)
-        lifetime = seconds_of(self.term) if self.term else 0.0
+        lifetime = self.lifetime or 0.0
         secret = tokens.add(name, self.scopes, self.publish, self.subscribe, lifetime, self.streams)
-        return secret, time.time() + lifetime if self.term else 0.0
+        return secret, time.time() + lifetime if lifetime else 0.0
 
 
 def rights_options(*scopes: str, **scope: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -56,10 +57,9 @@ def rights_options(*scopes: str, **scope: Any) -> Callable[[Callable[..., Any]],
         for option in (
             click.option(
                 "--for",
-                "term",
-                metavar="TIME",
-                default="",
-                show_default=False,
+                "lifetime",
+                callback=parse_period,
+                metavar="PERIOD",
                 help="How long: 1h, 30d. [default: for ever]",
             ),
             click.option(
@@ -139,7 +139,10 @@ def access() -> None:
     "--address", required=True, metavar="HOST:PORT", help="Where programs reach this node."
 )
 @rights_options(
-    *("publish", "subscribe", "observe", "admin"),
+    "publish",
+    "subscribe",
+    "observe",
+    "admin",
     required=True,
     help="Permission that it gives (repeatable).",
 )

@@ -15,9 +15,8 @@ from canopy.cli.completion import context_names
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, print_json, table
+from canopy.cli.parameters import parse_period
 from overlay.phrases import as_argument
-
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _folder(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Path | None:
@@ -89,7 +88,14 @@ def init(data: Path | None, overlay: str, as_json: bool) -> None:
 @click.option(
     "--uses", default=1, type=click.IntRange(1, 10_000), help="The limit of nodes that join by it."
 )
-@click.option("--for", "term", default="1h", metavar="TIME", help="How long: 30m, 1h, 7d.")
+@click.option(
+    "--for",
+    "seconds",
+    default="1h",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="How long: 30m, 1h, 7d.",
+)
 @click.option(
     "--per-hour", default=0, type=click.IntRange(0, 10_000), help="The limit of nodes an hour."
 )
@@ -113,7 +119,7 @@ def invite(
     role: str,
     tenant: str,
     uses: int,
-    term: str,
+    seconds: float,
     per_hour: int,
     addresses: tuple[str, ...],
     peers: tuple[str, ...],
@@ -143,7 +149,6 @@ def invite(
             "this node is a leaf, which names no others: give a node of the overlay that is none "
             "with --peer HOST:PORT"
         )
-    seconds = seconds_of(term)
     token = new_token(folder, ROLES[role], tenant, uses, seconds, where, per_hour, peers)
     if as_json:
         print_json({"token": write_token(token), "until": time.time() + seconds, "uses": uses})
@@ -166,7 +171,14 @@ def invite(
 @click.option("--tenant", "tenants", multiple=True, help="Nodes of this tenant; repeatable.")
 @click.option("--any-tenant", is_flag=True, help="Nodes of any tenant, and of none.")
 @click.option("--ids", default=0, type=click.IntRange(0, 1_000_000), help="Ids valid at a time.")
-@click.option("--for", "term", default="90d", metavar="TIME", help="How long: 30d, 90d.")
+@click.option(
+    "--for",
+    "seconds",
+    default="90d",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="How long: 30d, 90d.",
+)
 @json_option
 def issuer(
     data: Path | None,
@@ -175,7 +187,7 @@ def issuer(
     tenants: tuple[str, ...],
     any_tenant: bool,
     ids: int,
-    term: str,
+    seconds: float,
     as_json: bool,
 ) -> None:
     """Make another issuer, restricted to certain nodes.
@@ -206,7 +218,7 @@ def issuer(
     restriction = Restriction(tuple(dict.fromkeys(roles)), whose, ids)
     target = KeyFolder(into)
     target.check()
-    days = seconds_of(term) / DAY
+    days = seconds / DAY
     folder = key_folder(data)
     try:
         where = own_address(folder.path.parent)
@@ -537,14 +549,6 @@ def own_address(folder: Path) -> tuple[str, ...]:
         raise click.UsageError(
             "no node runs here: start it first, or say where it will be with --address HOST:PORT"
         ) from None
-
-
-def seconds_of(term: str) -> float:
-    """Parse a time such as 90s, 30m, 1h or 7d. Raises UsageError."""
-    found = re.fullmatch(r"(\d{1,6})([smhd])", term)
-    if found is None:
-        raise click.UsageError(f"--for {term!r}: expected a time such as 30m, 1h or 7d")
-    return float(found[1]) * UNITS[found[2]]
 
 
 def when(seconds: float) -> str:

@@ -9,7 +9,8 @@ import click
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.output import console, label, plain, print_json
-from canopy.cli.streams.options import changeable_options, parse_period
+from canopy.cli.parameters import parse_period
+from canopy.cli.streams.options import changeable_options
 from canopy.cli.streams.share import parse_delay
 from overlay.phrases import duration
 

@@ -15,7 +15,7 @@ from canopy.cli.connect import NodeOptions, json_option, node_options
 from canopy.cli.display import Bars
 from canopy.cli.errors import FAILURE, OK, CommandError
 from canopy.cli.output import console, label, plain, print_json, table
-from canopy.cli.streams.options import parse_size
+from canopy.cli.parameters import parse_size
 from overlay.phrases import counted
 
 if TYPE_CHECKING:

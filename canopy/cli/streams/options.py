@@ -1,37 +1,15 @@
-"""The sizes and periods of options, and the options by which a stream is founded and changed."""
+"""The options by which a stream is founded and changed."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from canopy.cli.parameters import parse_period, parse_size
+
 F = TypeVar("F", bound=Callable[..., Any])
-
-UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-
-
-def parse_size(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Return the bytes of an option such as 512M."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", value.strip().lower())
-    if found is None:
-        raise click.BadParameter(f"{value} is no size: give bytes, or 512M, 20G")
-    return int(found[1]) * UNITS[found[2]]
-
-
-def parse_period(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """Return the seconds of an option such as 12h."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip().lower())
-    if found is None:
-        raise click.BadParameter(f"{value} is no period: give seconds, or 90m, 12h, 30d")
-    return float(found[1]) * SECONDS[found[2]]
 
 
 def changeable_options(is_new: bool) -> Callable[[F], F]:

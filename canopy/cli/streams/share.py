@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from canopy.cli.streams.options import parse_period
+from canopy.cli.parameters import parse_period
 from canopy.cli.streams.read import Following, FollowOptions, place_of
 from canopy.feeds.objects import stream_object
 

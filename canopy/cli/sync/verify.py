@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import click
 
 from canopy.cli.connect import connect_option, json_option, open_client
+from canopy.cli.display import Display
 from canopy.cli.errors import FAILURE, OK, CommandError
 from canopy.cli.output import plain, print_json
 from canopy.cli.sync.options import chosen, config_option
-
-
-class ProgressLine:
-    """Shows the present step on one line of a terminal; elsewhere on a line of its own."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._is_terminal = sys.stderr.isatty()
-
-    def say(self, text: str) -> None:
-        """Print progress on standard error; on a terminal it replaces the last text."""
-        if not self._quiet:
-            click.echo(
-                f"\r\x1b[K{text}" if self._is_terminal else text, err=True, nl=not self._is_terminal
-            )
-
-    def end(self) -> None:
-        """Clear the line."""
-        if self._is_terminal and not self._quiet:
-            click.echo("\r\x1b[K", err=True, nl=False)
 
 
 @click.command()
@@ -76,14 +57,13 @@ def verify(
         open_client(one.connect or connect, wait, reconnect=timeout) as client,
         closing(open_source(one.name, source_url, one.tables)) as source,
         closing(open_destination(one.name, target_url)) as target,
+        Display(quiet=as_json) as shown,
     ):
         stream = ClientStream(client, one.stream)
-        shown = ProgressLine(quiet=as_json)
-        comparison = SyncComparison(source, target, stream, RowFilter(one.where), say=shown.say)
-        try:
-            found = comparison.run(timeout)
-        finally:
-            shown.end()
+        shown.step("comparing")
+        say = partial(shown.update, 0, None)
+        comparison = SyncComparison(source, target, stream, RowFilter(one.where), say=say)
+        found = comparison.run(timeout)
     if as_json:
         print_json({"identical": found.identical, **plain(found)})
         ctx.exit(OK if found.identical else FAILURE)

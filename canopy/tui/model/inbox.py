@@ -61,3 +61,27 @@ class Inbox:
             self._deliveries.clear()
             self._counts, self._skipped, self._callbacks = {}, 0, []
         return content
+
+
+class Worker:
+    """A thread that reports to the app. Start it once."""
+
+    def __init__(self, name: str, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Report nothing from now on; the thread ends soon after."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def _tell(self, report: Callable[[], None]) -> None:
+        """Call `report` in the app's thread, unless this worker is stopped before."""
+        self._inbox.call_in_app(lambda: None if self._stop.is_set() else report())

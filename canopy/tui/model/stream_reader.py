@@ -14,12 +14,12 @@ from canopy.client.blocking import blocking_node
 from canopy.client.errors import ControlError
 from canopy.client.streams.reading import Reading, Start, wanted_reading
 from canopy.tui.constants import REQUEST_TIMEOUT, STOP_CHECK
-from canopy.tui.model.inbox import Inbox
+from canopy.tui.model.inbox import Inbox, Worker
 from canopy.tui.model.requester import Connector, reason_of
 from overlay.client import StreamEvent
 
 
-class StreamReader:
+class StreamReader(Worker):
     """Reads one stream in a thread. Start it once; `stop` ends it. The callbacks are called in the
     app's thread."""
 
@@ -35,22 +35,12 @@ class StreamReader:
         on_state: Callable[[bool, str], None],
     ) -> None:
         """`on_state` is called with whether it reads, and from where, or why not."""
-        self._inbox = inbox
+        super().__init__("canopy-stream", inbox)
         self._on_events = on_events
         self._on_state = on_state
-        self._stop = threading.Event()
         self._node = blocking_node(lambda credit: connect())
         wanted = wanted_reading(stream, selector, start, at, {}, "", 0.0)
         self._reading = Reading(self._node, wanted, REQUEST_TIMEOUT)
-        self._thread = threading.Thread(target=self._run, name="canopy-stream", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Hand over nothing from now on; the thread ends soon after."""
-        self._stop.set()
 
     def _run(self) -> None:
         try:
@@ -88,8 +78,4 @@ class StreamReader:
             pass
 
     def _report(self, reads: bool, text: str) -> None:
-        def callback() -> None:
-            if not self._stop.is_set():
-                self._on_state(reads, text)
-
-        self._inbox.call_in_app(callback)
+        self._tell(lambda: self._on_state(reads, text))

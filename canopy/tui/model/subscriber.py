@@ -7,7 +7,6 @@ one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from enum import Enum
 from typing import TypeAlias
@@ -18,7 +17,7 @@ from canopy.client.errors import CommandFailed
 from canopy.client.notices import Disconnected, Gap
 from canopy.client.resubscription import KeptSelector
 from canopy.tui.constants import STOP_CHECK
-from canopy.tui.model.inbox import Inbox
+from canopy.tui.model.inbox import Inbox, Worker
 from canopy.tui.model.requester import Connector
 from overlay.client import Delivery
 
@@ -36,7 +35,7 @@ OnState: TypeAlias = Callable[[int, SubscriptionState, str, str], None]
 """Called in the app's thread: key, state, the node's id of the subscription, reason."""
 
 
-class Subscriber:
+class Subscriber(Worker):
     """One subscription on a connection of its own."""
 
     def __init__(
@@ -49,21 +48,11 @@ class Subscriber:
         on_state: OnState,
         level: int = 0,
     ) -> None:
+        super().__init__(f"canopy-sub-{key}", inbox)
         self.key = key
         node = blocking_node(lambda credit: connect())
         self._subscription = Subscription(node, [KeptSelector(selector, name, level)])
-        self._inbox = inbox
         self._on_state = on_state
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"canopy-sub-{key}", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, which connects and subscribes."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the subscription. Nothing is reported from now on; the thread ends soon after."""
-        self._stop.set()
 
     def _run(self) -> None:
         self._report(SubscriptionState.WAITING, "waiting for the node's acknowledgement")
@@ -94,9 +83,4 @@ class Subscriber:
 
     def _report(self, state: SubscriptionState, reason: str) -> None:
         subscription = self._subscription.id if state is SubscriptionState.LIVE else ""
-
-        def callback() -> None:
-            if not self._stop.is_set():
-                self._on_state(self.key, state, subscription, reason)
-
-        self._inbox.call_in_app(callback)
+        self._tell(lambda: self._on_state(self.key, state, subscription, reason))

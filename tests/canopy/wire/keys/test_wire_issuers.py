@@ -208,7 +208,7 @@ def test_a_restricted_issuer_from_the_command_line(tmp_path: Path) -> None:
     [
         (("--role", "king"), "expected one of"),
         (("--role", "leaf", "--tenant", "a", "--any-tenant"), "exclude each other"),
-        (("--role", "leaf", "--for", "soon"), "expected a time"),
+        (("--role", "leaf", "--for", "soon"), "no period"),
         (("--role", "leaf", "--tenant", "no/name"), "letters, digits"),
     ],
 )
