@@ -20,6 +20,10 @@ from streams.shard.leader import ShardLeader
 SHARD = "stream/0"
 
 
+class WrongError(AssertionError):
+    """A checker of a world has found something."""
+
+
 class EventBatch(NamedTuple):
     """Rows that are appended together, or not at all."""
 

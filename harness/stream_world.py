@@ -1,6 +1,6 @@
 """Streams in an overlay of simulated nodes, with crashes, partitions, cut links and bad disks.
 
-What `shard_world` does for the replicas alone, for whole nodes: who leads is decided by the owners
+Faults and checkers for whole nodes: who leads is decided by the owners
 of streams, which are lost and restarted as well. The checkers are the same: 1 a committed chunk's
 hash is fixed for ever; 2 what is acknowledged is there, once; 9 replicas have the same bytes.
 """
@@ -11,9 +11,8 @@ from random import Random
 from typing import TypeVar
 
 from canopy.sim.world.log_disk import HARD_STATE
-from harness.logs import EventBatch, append_batches
+from harness.logs import EventBatch, WrongError, append_batches
 from harness.overlays import grown, wait
-from harness.shard_world import WrongError
 from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
 from streams.log.batches import BatchHead, Row, heads_of

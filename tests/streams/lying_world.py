@@ -11,8 +11,8 @@ from typing import Any
 from unittest.mock import patch
 
 from canopy.sim.world.world import World
+from harness.logs import WrongError
 from harness.overlays import grown
-from harness.shard_world import WrongError
 from overlay.client import (
     AppendEvents,
     BeginReading,

@@ -12,9 +12,9 @@
     make stream-search SEARCH="--seeds 2000"
 
 Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
-full disks and flipped bits, judged by the checkers of harness/shard_world.py; programs with
-transactions, and leaders that lie, are in whole overlays (harness/stream_world.py). With
-``CANOPY_FAULT`` a fault is planted first (bench.mutations). Exit code 1 if a seed was bad.
+full disks and flipped bits, judged by the checkers of tests/support/shards/shard_world.py;
+programs with transactions, and leaders that lie, are in whole overlays (harness/stream_world.py).
+With ``CANOPY_FAULT`` a fault is planted first (bench.mutations). Exit code 1 if a seed was bad.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from bench.mutations.planting import VARIABLE
-from harness.shard_world import ShardWorld, WrongError, trial
+from harness.logs import WrongError
+from tests.support.shards.shard_world import ShardWorld, trial
 
 COUNTED: Final = (
     *("shard_logs_suspect", "shard_logs_begun_again", "shard_chunks_truncated"),
@@ -58,7 +59,7 @@ def appended(world: Any) -> Counter[str]:
 
 
 def of_shards(seed: int, options: argparse.Namespace) -> Counter[str]:
-    """Replicas of a shard (harness/shard_world.py)."""
+    """Replicas of a shard (tests/support/shards/shard_world.py)."""
     world = trial(seed, options.rounds)
     removed = min(replica.log.start for replica in world.alive.values()) > 1
     facts = Counter(rows=len(world.acknowledged), chunks=len(world.truth), removed=int(removed))

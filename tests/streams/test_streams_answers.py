@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.shard_world import WrongError
+from harness.logs import WrongError
 from overlay.client import (
     AppendEvents,
     BeginReading,

@@ -7,8 +7,8 @@ from canopy.sync.capture import Capture
 from canopy.sync.databases import open_destination, open_source
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.verification import SyncComparison, VerifiedRows
-from harness.databases.memory import MemoryStream
 from harness.postgres import Server
+from tests.support.databases.memory import MemoryStream
 
 
 def pg_url(server: Server, dsn: str) -> str:

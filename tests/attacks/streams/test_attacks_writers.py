@@ -23,7 +23,6 @@ from canopy.sync.stream import ClientStream, last_commit
 from canopy.sync.verification import SyncComparison
 from canopy.wire.control.scopes import refusal
 from canopy.wire.token_file import ProgramToken, TokenFile
-from harness.databases.memory import MemoryStream
 from harness.logs import SHARD
 from overlay.client import AppendEvents, Command, Draft, GetStreams, Streams
 from overlay.info import ShardInfo, StreamInfo
@@ -45,6 +44,7 @@ from streams.programs.producer.messages import (
 from streams.programs.transaction.messages import HalfRefused
 from streams.shard.stored_replica import ShardTerms
 from streams.tenant_rules import STREAM_RULES
+from tests.support.databases.memory import MemoryStream
 from tests.support.shards.producing_world import HalfWorld, led, row_batch
 from tests.support.sync_pair import Pair
 

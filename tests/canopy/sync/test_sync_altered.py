@@ -21,9 +21,9 @@ from canopy.sync.databases import open_destination, open_source
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources import altered_rows
 from harness.databases.mariadb import Mariadb
-from harness.databases.memory import Killed, MemoryStream
 from harness.mariadb import MariadbServer
 from harness.postgres import Server
+from tests.support.databases.memory import Killed, MemoryStream
 from tests.support.sync_pair import Pair, pg_url
 
 ROWS = 40

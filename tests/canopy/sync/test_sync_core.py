@@ -39,9 +39,9 @@ from canopy.sync.folded import fold
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.stream import last_commit, shapes
 from canopy.sync.values import ABSENT, NativeText, Unpacking, pack, unpack
-from harness.databases.memory import MemoryStream
 from matching import SelectorError
 from overlay.upper_tree.publisher.admission import refusal
+from tests.support.databases.memory import MemoryStream
 
 ORDERS = Table(
     "orders",

@@ -13,7 +13,7 @@ from canopy.sync.capture import Capture
 from canopy.sync.destinations.duckdb import DuckdbDestination
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.sqlite import SqliteSource
-from harness.databases.memory import MemoryStream
+from tests.support.databases.memory import MemoryStream
 
 
 def test_changes_arrive_in_duckdb(tmp_path: Path) -> None:

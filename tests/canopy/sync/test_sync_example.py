@@ -11,7 +11,7 @@ from canopy.sync.capture import Capture
 from canopy.sync.databases import open_source
 from canopy.sync.row_filter import RowFilter
 from examples.audit.audit import Trail
-from harness.databases.memory import MemoryStream
+from tests.support.databases.memory import MemoryStream
 
 
 def entries(trail: sqlite3.Connection) -> list[tuple[Any, ...]]:

@@ -17,11 +17,11 @@ from canopy.sync.changes import INSERT, PIECE, Change, ChangeDrafts, Column, Tab
 from canopy.sync.databases import open_source
 from canopy.sync.errors import MalformedError, UnfitError
 from canopy.sync.row_filter import RowFilter
-from harness.databases.memory import Killed
 from harness.mariadb import MariadbServer
 from harness.postgres import Server
 from overlay.client import Draft
 from overlay.upper_tree.publisher.admission import refusal
+from tests.support.databases.memory import Killed
 from tests.support.sync_pair import Pair, pg_url
 
 

@@ -23,11 +23,11 @@ from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.mariadb_tables import scan
 from canopy.sync.verification import SyncComparison
 from harness.databases.mariadb import Mariadb
-from harness.databases.memory import Killed, MemoryStream
 from harness.databases.postgres import Postgres
 from harness.databases.sqlite import Sqlite
 from harness.mariadb import MariadbServer
 from harness.postgres import Server
+from tests.support.databases.memory import Killed, MemoryStream
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, n varchar(20), big longtext, UNIQUE (n))"
 

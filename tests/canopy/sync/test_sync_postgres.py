@@ -24,11 +24,11 @@ from canopy.sync.errors import SchemaError, SourceLostError, UnfitError
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
-from harness.databases.duck import Duck
 from harness.databases.mariadb import Mariadb
-from harness.databases.memory import Killed, MemoryStream
 from harness.mariadb import MariadbServer
 from harness.postgres import Server
+from tests.support.databases.duck import Duck
+from tests.support.databases.memory import Killed, MemoryStream
 
 TABLES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');

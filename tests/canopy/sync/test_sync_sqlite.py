@@ -18,7 +18,7 @@ from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import FencedError, SchemaError, SourceLostError, SyncError
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.sqlite import SqliteSource
-from harness.databases.memory import Killed, MemoryStream, Reading
+from tests.support.databases.memory import Killed, MemoryStream, Reading
 
 SHOP = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, total NUMERIC, code TEXT UNIQUE);

@@ -23,10 +23,10 @@ from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 from harness.databases.mariadb import Mariadb
-from harness.databases.memory import MemoryStream
 from harness.databases.postgres import Postgres
 from harness.mariadb import MariadbServer
 from harness.postgres import Server
+from tests.support.databases.memory import MemoryStream
 
 T = Table("t", (Column("id", "int", "INTEGER", False), Column("n", "int", "INTEGER")), (0,))
 SIDES = ("left", "right")

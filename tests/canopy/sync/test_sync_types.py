@@ -21,15 +21,15 @@ from canopy.sync.row_filter import RowFilter
 from harness.databases.comparing import plain
 from harness.databases.database import Database
 from harness.databases.drawing import Draw
-from harness.databases.duck import Duck
 from harness.databases.mariadb import Mariadb
-from harness.databases.memory import MemoryStream
-from harness.databases.pairs import Pairs
 from harness.databases.postgres import Postgres
 from harness.databases.sqlite import KINDS as SQLITE_KINDS
 from harness.databases.sqlite import Sqlite, anything
 from harness.mariadb import MariadbServer
 from harness.postgres import Server
+from tests.support.databases.duck import Duck
+from tests.support.databases.memory import MemoryStream
+from tests.support.databases.pairs import Pairs
 
 EXAMPLES = int(os.environ.get("CANOPY_EXAMPLES", "1"))
 few = settings(

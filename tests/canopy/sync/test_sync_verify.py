@@ -20,8 +20,8 @@ from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 from canopy.sync.verification import RowDifference, SyncComparison
-from harness.databases.memory import MemoryStream
 from harness.postgres import Server
+from tests.support.databases.memory import MemoryStream
 
 WHERE = {"t": "n > 3"}
 

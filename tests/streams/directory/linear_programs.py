@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.logs import WrongError
 from harness.overlays import wait
-from harness.shard_world import WrongError
 from harness.stream_world import StreamWorld
 from overlay.client import (
     AppendEvents,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.shard_world import WrongError
+from harness.logs import WrongError
 from harness.stream_world import trial
 from streams.services.append.appender import Appender
 from streams.services.read.shard_readings import ShardReadings

@@ -17,8 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD
-from harness.shard_world import ShardWorld, WrongError, constants
+from harness.logs import SHARD, WrongError
 from overlay.machine import LocalEvent
 from streams.access.locator import StreamLocated
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
@@ -39,6 +38,7 @@ from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import Keep
 from streams.shard.stored_replica import ShardTerms
 from tests.support.shards.producing_world import STREAM, Program, ProgramWorld, WorldLocator
+from tests.support.shards.shard_world import ShardWorld, constants
 
 
 class NoRing:

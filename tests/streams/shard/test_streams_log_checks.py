@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from harness.shard_world import ShardWorld
 from overlay.client import Failed
 from overlay.stream_client import BeginLogCheck, GetLogCheck, LogCheck, ShardCheck
 from streams.shard.hosting import log_checks
 from streams.shard.hosting.log_checks import CheckNow, LogChecks
 from tests.streams.shard.test_streams_repair import files, spoil, world
+from tests.support.shards.shard_world import ShardWorld
 
 __all__ = ["world"]
 

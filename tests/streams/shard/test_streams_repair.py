@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from harness.logs import SHARD
-from harness.shard_world import ShardWorld
 from overlay.machine import Message, Peer
 from streams.log import shard_log
 from streams.log.chunk import REPLICAS, STATE, pack, read
@@ -16,6 +15,7 @@ from streams.shard.hosting.log_checks import CheckLogs, LogChecks
 from streams.shard.kept_chunks import DamageSeen
 from streams.shard.messages import ShardMissingSent
 from streams.shard.replica import Replica
+from tests.support.shards.shard_world import ShardWorld
 
 
 @pytest.fixture

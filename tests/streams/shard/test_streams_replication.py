@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.logs import SHARD
-from harness.shard_world import ShardWorld, WrongError, trial
+from harness.logs import SHARD, WrongError
 from overlay.consensus import ProgressState
 from overlay.machine import Message, Peer
 from streams.log import shard_log
@@ -22,6 +21,7 @@ from streams.shard.messages import (
 )
 from streams.shard.replica import Replica, ShardCampaign
 from streams.shard.retention import EVERYTHING, Keep
+from tests.support.shards.shard_world import ShardWorld, trial
 
 SEEDS = (0, 5, 25)
 """The first of five seeds each, at which the planted faults are found; `python -m

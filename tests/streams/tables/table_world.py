@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from harness.logs import SHARD, EventBatch
-from harness.shard_world import WrongError, constants
+from harness.logs import SHARD, EventBatch, WrongError
 from overlay.client import BeginReading, EventsTaken, Failed, ReadingReady, TakeEvents
 from streams.log import shard_log
 from streams.log.batches import BatchHead, Row, rows_of
@@ -25,6 +24,7 @@ from streams.shard.retention import Keep
 from streams.shard.stored_replica import ShardTerms
 from tests.streams.programs.reader.reading_world import AskingProgram, Attributes, ReadingWorld
 from tests.support.shards.producing_world import STREAM
+from tests.support.shards.shard_world import constants
 
 KEY = "k"
 KEEP = Keep(key=KEY, bytes=2_000)

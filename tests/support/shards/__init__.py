@@ -1,3 +1,4 @@
-"""Streams in virtual time, with crashes, cut links and bad disks: `producing_world` has programs
-that append to the replicas of harness/shard_world.py. Whole nodes are in harness/stream_world.py.
+"""Streams in virtual time, with crashes, cut links and bad disks: `shard_world` has the replicas of
+one shard, `producing_world` programs that append to them. Whole nodes are in
+harness/stream_world.py.
 """

@@ -11,8 +11,7 @@ from collections import deque
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD
-from harness.shard_world import ShardWorld, WrongError, constants
+from harness.logs import SHARD, WrongError
 from overlay.client import (
     AppendEvents,
     Draft,
@@ -46,6 +45,7 @@ from streams.services.half import TransactionServer
 from streams.services.service import Leaderships
 from streams.shard import messages as replication
 from streams.shard.replica import Replica, ShardCommitted
+from tests.support.shards.shard_world import ShardWorld, constants
 
 
 def row_batch(number: int, rows: int = 1, size: int = 3) -> RowBatch:

@@ -15,8 +15,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD, EventBatch, append_batches
-from harness.shard_world import WrongError, constants
+from harness.logs import SHARD, EventBatch, WrongError, append_batches
 from overlay.client import Failed
 from overlay.machine import LocalEvent, NodeId, Peer
 from overlay.stream_client import (
@@ -59,6 +58,7 @@ from streams.shard import kept_chunks
 from streams.shard import messages as replication
 from streams.shard.replica import Replica
 from tests.support.shards.producing_world import STREAM, ProducingWorld, WorldLocator
+from tests.support.shards.shard_world import constants
 
 FIRST = ReadFrom("first")
 

@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD, EventBatch
-from harness.shard_world import WrongError, constants
+from harness.logs import SHARD, EventBatch, WrongError
 from overlay.client import (
     BeginReading,
     CommitReading,
@@ -56,6 +55,7 @@ from streams.shard import kept_chunks
 from streams.shard import messages as replication
 from streams.shard.replica import Replica
 from tests.support.shards.producing_world import STREAM, ProducingWorld, WorldLocator
+from tests.support.shards.shard_world import constants
 
 Attributes = Mapping[str, Any]
 

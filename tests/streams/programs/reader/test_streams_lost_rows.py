@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from harness.logs import SHARD
-from harness.shard_world import ShardWorld
 from overlay.machine import Peer
 from streams.access.reasons import LOST
 from streams.log import shard_log
@@ -19,6 +18,7 @@ from streams.programs.reader.messages import (
 )
 from tests.streams.programs.group.groups_world import GroupsWorld, HandMember
 from tests.streams.programs.reader.reading_world import Client, ConsumingWorld
+from tests.support.shards.shard_world import ShardWorld
 
 
 def numbered(first: int, count: int) -> list[dict[str, int]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from canopy.sim.world.driver import SimDriver
+from harness.logs import WrongError
 from harness.overlays import wait
-from harness.shard_world import WrongError, constants
 from harness.stream_world import StreamWorld, trial
 from overlay.client import Done, Draft, Failed, Streams
 from overlay.stream_client import (
@@ -27,6 +27,7 @@ from streams.log import shard_log
 from streams.log.batches import heads_of, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.services import half as halves
+from tests.support.shards.shard_world import constants
 
 STREAM = "orders"
 PROGRAMS = 5

@@ -14,7 +14,7 @@ from canopy.sync.row_filter import RowFilter
 from harness.databases.comparing import plain_rows
 from harness.databases.database import Database
 from harness.databases.drawing import Draw, Kind, nullable
-from harness.databases.memory import MemoryStream
+from tests.support.databases.memory import MemoryStream
 
 NAME: Final = "pairs"
 ROWS: Final = 4

@@ -19,7 +19,7 @@ from typing import Any
 from canopy.sim.world.log_disk import HARD_STATE, SimulatedLogDisk
 from canopy.sim.world.scheduler import Scheduler
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD, EventBatch, append_batches, batch
+from harness.logs import SHARD, EventBatch, WrongError, append_batches, batch
 from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
 from streams.log import shard_log
 from streams.log.batches import heads_of
@@ -44,10 +44,6 @@ def constants(*values: tuple[ModuleType, str, Any]) -> Iterator[None]:
     finally:
         for (module, name, _), value in zip(values, former, strict=True):
             setattr(module, name, value)
-
-
-class WrongError(AssertionError):
-    """A checker has found something."""
 
 
 class NodePort:
