@@ -12,7 +12,6 @@ read from the syntax trees.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import sys
@@ -20,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from bench.command import parser
 from bench.lab import record, structure, ways
 from bench.lab.record import ROOT
 from bench.lab.structure import Module
@@ -310,15 +310,12 @@ def write_debts(modules: list[Module]) -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command `python -m bench.lab.house` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.lab.house",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--names", action="store_true", help="print what is counted, by name")
-    parser.add_argument("--write", action="store_true", help="keep the figures in the file")
-    parser.add_argument("--debts", action="store_true", help="write tests/debts.json again")
-    options = parser.parse_args(args)
+    options = parser(
+        __doc__,
+        names=(False, "print what is counted, by name"),
+        write=(False, "keep the figures in the file"),
+        debts=(False, "write tests/debts.json again"),
+    ).parse_args(args)
     house = House()
     if options.debts:
         write_debts(house.product)

@@ -26,7 +26,6 @@ makes an event dearer writes the file again in the same commit, and says there w
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import sys
@@ -44,6 +43,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 import matching
+from bench.command import parser
 from bench.lab import record
 from canopy.sim.world.disk import Disk
 from canopy.sim.world.log_disk import SimulatedLogDisk
@@ -499,18 +499,13 @@ def show(name: str, found: Counts, kept: Counts) -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Count, and compare with the file or write it. Returns 1 if a count has risen."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.lab.ledger",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = parser(
+        __doc__,
+        write=(False, "keep the counts in the file"),
+        top=(0, "show so many functions of each, by calls"),
     )
-    parser.add_argument("--only", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--write", action="store_true", help="keep the counts in the file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--top", type=int, default=0, help="show so many functions of each, by calls"
-    )
-    options = parser.parse_args(args)
+    made.add_argument("--only", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    options = made.parse_args(args)
     kept = read()
     counted: dict[str, Counts] = {}
     for name in options.only:

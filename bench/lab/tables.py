@@ -31,7 +31,6 @@ not makes an empty cell. Keys that begin with ``run.`` are those of the run that
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import json
 import re
@@ -40,6 +39,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from bench.command import parser
 from bench.lab.record import RESULTS, ROOT
 
 PAGES: Final = ROOT / "docs" / "lab"
@@ -201,13 +201,7 @@ def page(text: str, results: Path = RESULTS) -> str:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command `python -m bench.lab.tables` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.lab.tables",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing, show what differs")
-    options = parser.parse_args(args)
+    options = parser(__doc__, check=(False, "write nothing, show what differs")).parse_args(args)
     differs = False
     for path in sorted(PAGES.glob("*.md")):
         before = path.read_text(encoding="utf-8")

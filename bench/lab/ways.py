@@ -12,7 +12,6 @@ these. The counts are the same on every machine.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -20,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import matching
+from bench.command import parser
 from bench.lab.ledger import Meter, Overlay
 from overlay.client import (
     AppendEvents,
@@ -173,18 +173,12 @@ def show(way: Way, with_functions: bool) -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command `python -m bench.lab.ways` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.lab.ways",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("way", nargs="*", help=f"one or more of {', '.join(GROUPS)}; default: all")
-    parser.add_argument("--list", action="store_true", help="print the functions of each, by file")
-    parser.add_argument("--json", action="store_true", help="print a JSON list")
-    options = parser.parse_args(args)
+    made = parser(__doc__, list=(False, "print the functions of each, by file"))
+    made.add_argument("way", nargs="*", help=f"one or more of {', '.join(GROUPS)}; default: all")
+    options = made.parse_args(args)
     unknown = [name for name in options.way if name not in GROUPS]
     if unknown:
-        parser.error(f"there is no way {unknown[0]}; there are {', '.join(GROUPS)}")
+        made.error(f"there is no way {unknown[0]}; there are {', '.join(GROUPS)}")
     ways = walked(options.way or tuple(GROUPS))
     if options.json:
         print(json.dumps([way.row() for way in ways], indent=2))

@@ -12,7 +12,6 @@ ended goes on where it was. Two tests run at a time at most.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -29,6 +28,7 @@ from typing import IO, Any, Final
 import pytest
 
 import node  # noqa: F401  what each child would import
+from bench.command import parser
 from bench.lab import tables
 from bench.lab.record import RESULTS, ROOT, place, write
 from bench.lab.tables import PAGES, rows_of
@@ -243,15 +243,12 @@ def changed() -> list[str]:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command `python -m bench.mutations.check` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.mutations.check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", default="", help="words in names, or ids, with commas; not kept")
-    parser.add_argument("--workers", type=int, choices=(1, 2), default=2, help="tests at a time")
-    parser.add_argument("--page", action="store_true", help="make the page, run nothing")
-    options = parser.parse_args(args)
+    options = parser(
+        __doc__,
+        only=("", "words in names, or ids, with commas; not kept"),
+        workers=(2, "tests at a time"),
+        page=(False, "make the page, run nothing"),
+    ).parse_args(args)
     if options.page:
         write_page()
         return 0

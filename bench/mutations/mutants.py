@@ -12,7 +12,6 @@ in other words, or a time that may be another; what is neither is a hole in the 
 
 from __future__ import annotations
 
-import argparse
 import ast
 import os
 import re
@@ -25,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from bench.command import parser
 from bench.lab.record import ROOT
 
 PRODUCT: Final = ("overlay", "matching", "streams", "canopy", "node.py")
@@ -116,17 +116,15 @@ def run(command: Sequence[str], folder: Path, minutes: float) -> str:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command `python -m bench.mutations.mutants` and return its exit code: 0 if mutmut has
     tried something."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.mutations.mutants",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = parser(
+        __doc__,
+        since=("", "changed since this commit; a week"),
+        minutes=(60.0, "how long it may take"),
+        workers=(2, "mutants that are tried at a time"),
+        mutmut=("build/mutmut/bin/mutmut", "the program"),
     )
-    parser.add_argument("files", nargs="*", help="files of the product (default: what changed)")
-    parser.add_argument("--since", default="", help="changed since this commit (default: a week)")
-    parser.add_argument("--minutes", type=float, default=60.0, help="how long it may take")
-    parser.add_argument("--workers", type=int, default=2, help="mutants that are tried at a time")
-    parser.add_argument("--mutmut", default="build/mutmut/bin/mutmut", help="the program")
-    options = parser.parse_args(args)
+    made.add_argument("files", nargs="*", help="files of the product (default: what changed)")
+    options = made.parse_args(args)
     files = options.files or changed_files(options.since)
     tests, mutmut = importers(files), str(ROOT / options.mutmut)
     print(f"{len(files)} files, {len(tests)} files of tests", file=sys.stderr)
