@@ -141,7 +141,7 @@ class FolderSchemas:
         self._by_type = found
 
     def fault(self, draft: Draft) -> str:
-        """See `EventSchemas`."""
+        """Return why an event does not conform to the schema of its type; "" if it does."""
         kind = draft.attributes.get("type")
         schema = self._by_type.get(kind) if isinstance(kind, str) else None
         if schema is None:
@@ -157,7 +157,7 @@ class FolderSchemas:
         return Draft(attributes, msgspec.json.encode(raw_object(draft)), "application/json")
 
     def listed(self) -> tuple[EventSchema, ...]:
-        """See `EventSchemas`."""
+        """Return all schemas, in the order of the types of their events."""
         return tuple(
             EventSchema(kind, schema.text, schema.attributes)
             for kind, schema in self._by_type.items()

@@ -147,11 +147,11 @@ class _Live:
         self.position = ""
 
     async def take(self, timeout: float) -> list[Item]:
-        """See `OpenFeed`."""
+        """Return the events and gaps that arrive within `timeout` seconds."""
         return [self._item(one) for one in await self._source.receive(timeout)]
 
     async def close(self) -> None:
-        """See `OpenFeed`."""
+        """End the subscription at the node."""
         self._source.close()
 
     def _item(self, one: Delivery | Notice) -> Item:
@@ -175,11 +175,11 @@ class _Stream:
 
     @property
     def position(self) -> str:
-        """See `OpenFeed`."""
+        """The positions after the last row that was taken."""
         return str(self._positions)
 
     async def take(self, timeout: float) -> list[Item]:
-        """See `OpenFeed`."""
+        """Return the rows that arrive within `timeout` seconds, and a gap if none can."""
         items = [self._item(event) for event in await self._reading.take(timeout)]
         self._positions = self._reading.positions.copy()
         if self._reading.waits not in ("", self._waits):
@@ -189,7 +189,7 @@ class _Stream:
         return items
 
     async def close(self) -> None:
-        """See `OpenFeed`."""
+        """End the reading at the node."""
         with suppress(ControlError):
             await self._reading.close()
 

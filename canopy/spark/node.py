@@ -50,12 +50,12 @@ class NodeRows:
         """By shard, how many times its log has lost rows at its end."""
 
     def ends(self) -> dict[int, ShardEnds]:
-        """See `Rows`."""
+        """Return the present offsets by shard."""
         firsts = self._begins("first")
         return {shard: ShardEnds(first, end) for shard, (first, end) in firsts.items()}
 
     def at_time(self, time: int) -> dict[int, int]:
-        """See `Rows`."""
+        """By shard, the first offset at this time (nanoseconds since 1970) or later."""
         return {shard: begin for shard, (begin, _) in self._begins("time", time).items()}
 
     def new(self) -> dict[int, int]:
@@ -75,7 +75,7 @@ class NodeRows:
             raise SparkSourceError(f"stream {self._stream}: {error}") from None
 
     def read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
-        """See `Rows`."""
+        """Yield the rows of the range that the selector matches (`Rows.read`)."""
         shard, begin, end, until, stream, (before_begin, before_end) = wanted
         known = {shard: before_begin} if before_begin >= 0 else {}
         before = EVERYTHING if until is None else round(until * NANOSECONDS)

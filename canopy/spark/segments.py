@@ -81,12 +81,12 @@ class FolderRows:
         self.stream_id = ""
 
     def ends(self) -> dict[int, ShardEnds]:
-        """See `Rows`."""
+        """Return the present offsets by shard."""
         self._look()
         return {number: shard.ends for number, shard in self._shards.items()}
 
     def at_time(self, time: int) -> dict[int, int]:
-        """See `Rows`."""
+        """By shard, the first offset at this time (nanoseconds since 1970) or later."""
         self._look()
         found = {}
         for number, shard in self._shards.items():
@@ -95,7 +95,7 @@ class FolderRows:
         return found
 
     def read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
-        """See `Rows`."""
+        """Yield the rows of the range that the selector matches (`Rows.read`)."""
         known = self._shards.get(wanted.shard)
         is_other = wanted.stream not in ("", self.stream_id)
         if known is None or is_other or wanted.end > known.ends.next:

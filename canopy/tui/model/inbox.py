@@ -72,7 +72,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, which runs until `stop`."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -321,7 +321,7 @@ class Vouching(Protocol):
         """Return this node's certificate, and those that vouch for it (DER)."""
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
-        """See `overlay.links.statements.Signer`."""
+        """Whether the overlay has certified this node, and has not revoked it."""
 
 
 class KeySigner:

@@ -84,7 +84,7 @@ def claim(nonce: bytes, key: bytes, generation: int) -> bytes:
 
 
 def frame(word: Word) -> bytes:
-    """Encode one message."""
+    """Encode one message, behind its length."""
     body = _ENCODER.encode(word)
     return LENGTH.pack(len(body)) + body
 
