@@ -14,7 +14,7 @@ from canopy.cli.output import print_json
 from overlay.phrases import counted, size
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis.prune import Closed, Pruned
+    from canopy.traces.analysis.prune import Pruned
 
 
 @click.command()
@@ -62,24 +62,15 @@ def prune(
             raise click.UsageError(
                 f"{folder} is a state: close its days without --state and --node"
             )
-        closed = close_days(named(folder), first, now, dry_run=dry_run)
-        if as_json:
-            print_json(_plain_days(closed), indent=2)
-        else:
-            _show_days(closed)
-        return OK
-    found = prune_traces(
-        named(folder),
-        first,
-        now,
-        state=None if state is None else named(state),
-        nodes=nodes,
-        dry_run=dry_run,
-    )
+        found, done = close_days(named(folder), first, now, dry_run=dry_run), "closed"
+    else:
+        held = None if state is None else named(state)
+        found = prune_traces(named(folder), first, now, state=held, nodes=nodes, dry_run=dry_run)
+        done = "removed"
     if as_json:
         print_json(_plain(found), indent=2)
     else:
-        _show(found)
+        _show(found, f"would be {done}" if dry_run else done)
     return OK
 
 
@@ -110,42 +101,24 @@ def _plain(found: Pruned) -> dict[str, object]:
         "days": [
             {"day": str(day.day), "files": day.files, "bytes": day.size} for day in found.days
         ],
-        "kept": {why: [str(path) for path in paths] for why, paths in found.kept.items()},
-    }
-
-
-def _show(found: Pruned) -> None:
-    verb = "would go" if found.dry_run else "removed"
-    for day in found.days:
-        click.echo(f"{day.day}  {counted(day.files, 'file')}, {size(day.size)} {verb}")
-    for why, paths in found.kept.items():
-        click.echo(f"kept: {counted(len(paths), 'file')} {why}, such as {paths[0]}")
-    if found.files:
-        click.echo(f"{counted(found.files, 'file')}, {size(found.size)} {verb}")
-    else:
-        click.echo(f"nothing of before {found.before} {verb}")
-
-
-def _plain_days(found: Closed) -> dict[str, object]:
-    return {
-        "dry_run": found.dry_run,
-        "before": str(found.before),
-        "bytes": found.size,
-        "days": [{"day": str(day.day), "bytes": day.size} for day in found.days],
         "kept": found.kept,
     }
 
 
-def _show_days(found: Closed) -> None:
-    verb = "would be closed" if found.dry_run else "closed"
+def _show(found: Pruned, verb: str) -> None:
+    from canopy.traces.analysis.prune import NOT_JUDGED
+
     for day in found.days:
-        click.echo(f"{day.day}  {verb}, {size(day.size)}")
-    if found.kept:
-        click.echo(
-            f"kept: {counted(len(found.kept), 'day')} without a line yet, such as {found.kept[0]}: "
-            "run canopy trace analyze with this state first"
-        )
+        files = f"{counted(day.files, 'file')}, " if day.files else ""
+        click.echo(f"{day.day}  {files}{size(day.size)} {verb}")
+    for why, kept in found.kept.items():
+        if why == NOT_JUDGED:
+            what, advice = "day", ": run canopy trace analyze with this state first"
+        else:
+            what, advice = "file", ""
+        click.echo(f"kept: {counted(len(kept), what)} {why}, such as {kept[0]}{advice}")
     if found.days:
-        click.echo(f"{counted(len(found.days), 'day')}, {size(found.size)} {verb}")
+        whole = counted(found.files, "file") if found.files else counted(len(found.days), "day")
+        click.echo(f"{whole}, {size(found.size)} {verb}")
     else:
-        click.echo(f"no day before {found.before} {verb}")
+        click.echo(f"nothing of before {found.before} {verb}")

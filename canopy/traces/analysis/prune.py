@@ -35,11 +35,12 @@ before, and copies and compression take their time. Guess."""
 
 WRITTEN: Final = "still being written"
 NOT_TAKEN: Final = "not in the state"
+NOT_JUDGED: Final = "without a line yet"
 
 
 @dataclass
 class PrunedDay:
-    """The files of one day that went, or would go."""
+    """The files of one day that went, or would go; or a day that was closed, or would be."""
 
     day: date
     files: int = 0
@@ -48,13 +49,14 @@ class PrunedDay:
 
 @dataclass
 class Pruned:
-    """The files that were removed, or would be, and those that were not."""
+    """The files that were removed or the days that were closed, or would be; and what was not."""
 
     dry_run: bool
     before: date
     days: list[PrunedDay] = field(default_factory=list)
-    kept: dict[str, list[Path]] = field(default_factory=dict)
-    """Files of earlier days that stay, by the reason (`WRITTEN`, `NOT_TAKEN`)."""
+    kept: dict[str, list[str]] = field(default_factory=dict)
+    """Files of earlier days, or such days, that stay, by the reason (`WRITTEN`, `NOT_TAKEN`; no
+    analysis has given a day its line yet: `NOT_JUDGED`)."""
 
     @property
     def files(self) -> int:
@@ -117,12 +119,12 @@ def _prune(
         for path in paths:
             stat = path.stat()
             if day >= today or stat.st_mtime > now - QUIET_SECONDS:
-                found.kept.setdefault(WRITTEN, []).append(path)
+                found.kept.setdefault(WRITTEN, []).append(str(path))
                 continue
             if state is not None and stat.st_size:
                 taken = state.files.get(key_of(traces, path))
                 if taken is None or taken.size != text_bytes(path):
-                    found.kept.setdefault(NOT_TAKEN, []).append(path)
+                    found.kept.setdefault(NOT_TAKEN, []).append(str(path))
                     continue
             gone.files += 1
             gone.size += stat.st_size
@@ -149,31 +151,7 @@ ENDS: Final = ("start", "stop", "unsubscribe")
 """The kinds of records that say what has ended: a process also by the start of the next one."""
 
 
-@dataclass
-class ClosedDay:
-    """A day that was closed, or would be."""
-
-    day: date
-    size: int  # bytes on disk that go
-
-
-@dataclass
-class Closed:
-    """The days that were closed, or would be, and those that were not."""
-
-    dry_run: bool
-    before: date
-    days: list[ClosedDay] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    """Days that stay, since no analysis has given them their line yet."""
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk that go, or would."""
-        return sum(day.size for day in self.days)
-
-
-def close_days(folder: Path, before: date, now: float, *, dry_run: bool = False) -> Closed:
+def close_days(folder: Path, before: date, now: float, *, dry_run: bool = False) -> Pruned:
     """Close the days `before` that day (UTC) in the state in `folder`; with `dry_run` only say
     which. The day of `now` (seconds since 1970) stays open. Raises AnalysisError for a state that
     is not there or cannot be used.
@@ -196,17 +174,17 @@ def close_days(folder: Path, before: date, now: float, *, dry_run: bool = False)
         return found
 
 
-def _close(held: StateFolder, before: date, dry_run: bool) -> Closed:
-    found = Closed(dry_run, before)
+def _close(held: StateFolder, before: date, dry_run: bool) -> Pruned:
+    found = Pruned(dry_run, before)
     days = held.state.days
     old = [name for name in sorted(days) if name < str(before)]
     for name in old:
         if days[name].closed:
             continue
         if days[name].line is None:
-            found.kept.append(name)
+            found.kept.setdefault(NOT_JUDGED, []).append(name)
         else:
-            found.days.append(ClosedDay(date.fromisoformat(name), _bytes(held, days[name])))
+            found.days.append(PrunedDay(date.fromisoformat(name), size=_bytes(held, days[name])))
     if dry_run or not found.days:
         return found
     closed = [name for name in old if days[name].line is not None]

@@ -56,7 +56,7 @@ def test_what_may_still_be_written_stays(tmp_path: Path) -> None:
     today, recent = file(tmp_path, 25, "a"), file(tmp_path, 24, "a", age=60)
     old = file(tmp_path, 24, "b", age=7_200)
     found = prune(tmp_path, date(2026, 9, 30), NOW)
-    assert found.kept == {WRITTEN: [recent, today]}
+    assert found.kept == {WRITTEN: [str(recent), str(today)]}
     assert not old.exists()
     assert today.exists()
     assert recent.exists()
@@ -86,9 +86,9 @@ def test_only_what_a_state_has_goes_if_one_is_named(tmp_path: Path) -> None:
     os.utime(zipped, (0, 0))
     packed.unlink()
     found = prune(traces, date(2026, 9, 25), NOW, state=state, dry_run=True)
-    assert found.kept == {NOT_TAKEN: [grown, other]}
+    assert found.kept == {NOT_TAKEN: [str(grown), str(other)]}
     found = prune(traces, date(2026, 9, 25), NOW, state=state)
-    assert found.kept == {NOT_TAKEN: [grown, other]}
+    assert found.kept == {NOT_TAKEN: [str(grown), str(other)]}
     assert found.files == 2
     assert [path.exists() for path in (taken, grown, other, zipped)] == [False, True, True, False]
     for place, said in ((tmp_path / "none", "there is no state"), (tmp_path, "there is no state")):
@@ -106,7 +106,7 @@ def test_the_command_names_what_goes_and_its_size(
     path = path.rename(path.with_name("b.jsonl"))
     asked = ["trace", "prune", str(tmp_path), "--before", "2026-09-22"]
     assert main([*asked, "--dry-run"]) == 0
-    assert "2026-09-21  1 file, 2.5 KB would go" in capsys.readouterr().out
+    assert "2026-09-21  1 file, 2.5 KB would be removed" in capsys.readouterr().out
     assert path.exists()
     assert main([*asked, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -134,12 +134,12 @@ def test_the_command_closes_days_of_a_state(
     asked = ["trace", "prune", str(state), "--before", "2026-09-22"]
     assert main([*asked, "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert "2026-09-20  would be closed, 0 bytes" in said
+    assert "2026-09-20  0 bytes would be closed" in said
     assert "kept: 1 day without a line yet, such as 2026-09-21: run canopy trace analyze" in said
     assert main([*asked, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["days"] == [{"day": "2026-09-20", "bytes": 0}]
-    assert found["kept"] == ["2026-09-21"]
+    assert found["days"] == [{"day": "2026-09-20", "files": 0, "bytes": 0}]
+    assert found["kept"] == {"without a line yet": ["2026-09-21"]}
     assert main(asked) == 0
-    assert "no day before 2026-09-22 closed" in capsys.readouterr().out
+    assert "nothing of before 2026-09-22 closed" in capsys.readouterr().out
     assert main([*asked, "--node", "a"]) != 0
