@@ -109,17 +109,16 @@ class OperatorQuestions(AskMachine):
         """Repeat questions without an answer."""
         self.asks.look()
 
-    def on_answer(self, sender: Peer, message: GroupsReport | GroupChanged | RowFacts) -> None:
-        """Take the answer of a leader."""
-        if ask := self.asks.get(message.ticket):
-            self.asks.answered(ask, sender, message)
-
-    def on_refused(self, sender: Peer, message: GroupRefused) -> None:
-        """Take the refusal of a leader, or ask another one."""
+    def on_answer(
+        self, sender: Peer, message: GroupsReport | GroupChanged | RowFacts | GroupRefused
+    ) -> None:
+        """Take the answer of a leader, or ask another one."""
         ask = self.asks.get(message.ticket)
-        if ask is not None and message.code == MOVED:
+        if ask is None:
+            return
+        if isinstance(message, GroupRefused) and message.code == MOVED:
             self.asks.moved(ask, sender, message.leader)
-        elif ask is not None:
+        else:
             self.asks.answered(ask, sender, message)
 
     def _all_answered(self, client: int, command: Asked, asks: Mapping[int, Ask]) -> None:

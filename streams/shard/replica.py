@@ -223,10 +223,6 @@ class Replica(StoredReplica):
         self._vote(epoch, self.port.me.id, self.campaign.voted)
         self.retry_soon()
 
-    def lead_above(self, epoch: int) -> None:
-        """Campaign for the lowest epoch above `epoch` in which this replica may vote for itself."""
-        self.lead(max(self.hard_state.epoch, epoch) + 1)
-
     def _begin_leading(self) -> None:
         """Lead under the epoch of the campaign, which has succeeded."""
         assert self.campaign is not None

@@ -367,7 +367,7 @@ class ShardHosts(Machine):
         if not replica.ready or replica.leader is not None or now < hosted.tried_at + AGAIN:
             return
         hosted.tried_at = now
-        replica.lead_above(hosted.fenced)
+        replica.lead(max(replica.hard_state.epoch, hosted.fenced) + 1)
 
     def _adjust(self, replica: Replica, wanted: Sequence[Peer]) -> None:
         """Change the replicas one at a time: first add missing ones, then remove surplus ones, but
@@ -427,17 +427,10 @@ class ShardHosts(Machine):
             self.entries[entry.id] = entry
             self.port.emit(StreamDescribed(entry.id))
 
-    def on_shard_led(self, event: ShardLed) -> None:
-        """Report to the owner of a shard, at once, that this node leads it."""
-        hosted = self.hosted.get(event.shard)
-        if hosted is not None:
-            self._tell_owner(hosted)
-
-    def on_unled(self, event: ShardUnled) -> None:
-        """Tell the owner of a shard that this node no longer leads it, so that it finds another
-        leader."""
-        hosted = self.hosted.get(event.shard)
-        if hosted is not None:
+    def on_leadership(self, event: ShardLed | ShardUnled) -> None:
+        """Report to the owner of a shard, at once, that this node leads it, or no longer does, so
+        that it finds another leader."""
+        if hosted := self.hosted.get(event.shard):
             self._tell_owner(hosted)
 
     def on_disk_failed(self, event: DiskFailed) -> None:
