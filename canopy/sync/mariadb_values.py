@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC
 from decimal import Decimal
 from typing import Any, Final
 
 from canopy.sync.errors import SchemaError
-from canopy.sync.values import NativeText, Value
+from canopy.sync.values import NativeText, Value, date_of, moment_of
 
 SESSION: Final = (
     "SET SESSION sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,"
@@ -64,25 +64,10 @@ def decoded(data: bytes, charset: str) -> str:
         return "".join(bytes([b]).decode("cp1252", "ignore") or chr(b) for b in data)
 
 
-def moment_of(text: str) -> Value:
-    """A date and time without a zone."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:  # a day 0
-        return NativeText(text)
-
-
 def instant_of(text: str) -> Value:
     """Return a date and time that was requested in UTC."""
     found = moment_of(text)
-    return found if type(found) is NativeText else found.replace(tzinfo=UTC)
-
-
-def _date(text: str) -> Value:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return NativeText(text)
+    return found if isinstance(found, NativeText) else found.replace(tzinfo=UTC)
 
 
 def _same(value: Any) -> Value:
@@ -95,7 +80,7 @@ DECODERS: Final[dict[str, Decoder]] = {
     "bool": int,
     "float": float,
     "decimal": Decimal,
-    "date": _date,
+    "date": date_of,
     "timestamp": moment_of,
     "instant": instant_of,
 }

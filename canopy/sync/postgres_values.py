@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Final
 
-from canopy.sync.values import NativeText, Value
+from canopy.sync.values import NativeText, Value, date_of, moment_of
 
 SESSION: Final = (
     "-c datestyle=ISO -c timezone=UTC -c intervalstyle=iso_8601 -c extra_float_digits=1 "
@@ -29,24 +29,10 @@ def _bytes(text: str) -> Value:
     return bytes.fromhex(text[2:])
 
 
-def _date(text: str) -> Value:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:  # infinity, before Christ, after 9999
-        return NativeText(text)
-
-
 def _time(text: str) -> Value:
     try:
         return time.fromisoformat(text)
     except ValueError:  # 24:00:00
-        return NativeText(text)
-
-
-def _timestamp(text: str) -> Value:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
         return NativeText(text)
 
 
@@ -65,10 +51,10 @@ TYPES: Final[dict[int, tuple[str, Decoder]]] = {
     701: ("float", float),
     1042: ("text", str),
     1043: ("text", str),
-    1082: ("date", _date),
+    1082: ("date", date_of),
     1083: ("time", _time),
-    1114: ("timestamp", _timestamp),
-    1184: ("instant", _timestamp),
+    1114: ("timestamp", moment_of),
+    1184: ("instant", moment_of),
     1700: ("decimal", Decimal),
     2950: ("uuid", str),
     3802: ("json", str),

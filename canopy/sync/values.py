@@ -30,6 +30,28 @@ class NativeText(msgspec.Struct, frozen=True):
     text: str
 
 
+def text_or_value(value: Any) -> Any:
+    """Return the text of a `NativeText`, as drivers take it; any other value as it is."""
+    return value.text if type(value) is NativeText else value
+
+
+def date_of(text: str) -> date | NativeText:
+    """Read a date. One that Python has no type for (a day 0, infinity, before Christ) stays as the
+    database writes it."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return NativeText(text)
+
+
+def moment_of(text: str) -> datetime | NativeText:
+    """Read a date and time, as `date_of` does a date."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return NativeText(text)
+
+
 class _Absent:
     __slots__ = ()
 

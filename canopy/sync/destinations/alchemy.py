@@ -22,7 +22,7 @@ from canopy.sync.destinations.destination import Destination, Existing
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import GENERAL
 from canopy.sync.errors import SchemaError, SyncError, UnfitError
-from canopy.sync.values import ABSENT, NativeText, Row, Value
+from canopy.sync.values import ABSENT, Row, Value, text_or_value
 
 AT_ONCE: Final = 1_000
 """Rows of one statement."""
@@ -171,7 +171,7 @@ class AlchemyDestination(Destination):
 
     def _fill(self, found: Statements, place: int, value: Value, only_null: bool) -> None:
         target = self._tables[found.table.name]
-        changed = sa.update(target).values({f"c{place}": _plain(value)})
+        changed = sa.update(target).values({f"c{place}": text_or_value(value)})
         column = target.c[f"c{place}"]
         self._link.execute(changed.where(column.is_(None)) if only_null else changed)
 
@@ -180,7 +180,7 @@ class AlchemyDestination(Destination):
         columns = self._tables[found.table.name].c
         (fitted,) = found.fitted_keys([key])
         places = zip(found.table.key, fitted, strict=True)
-        return [columns[f"c{place}"] == _plain(value) for place, value in places]
+        return [columns[f"c{place}"] == text_or_value(value) for place, value in places]
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """Read and lock the rows with these keys."""
@@ -229,11 +229,7 @@ class AlchemyDestination(Destination):
 def _numbered(letter: str, rows: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
     """Rows as SQLAlchemy is handed them: by names of their columns."""
     for row in rows:
-        yield {f"{letter}{place}": _plain(value) for place, value in enumerate(row)}
-
-
-def _plain(value: Any) -> Any:
-    return value.text if type(value) is NativeText else value
+        yield {f"{letter}{place}": text_or_value(value) for place, value in enumerate(row)}
 
 
 def _zoned(table: Table, row: Iterable[Any]) -> Row:

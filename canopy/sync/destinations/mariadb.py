@@ -22,7 +22,7 @@ from canopy.sync.dialects import MARIADB
 from canopy.sync.errors import SchemaError, UnfitError
 from canopy.sync.mariadb_link import Streaming, asked, connected, declared_columns
 from canopy.sync.mariadb_values import decoder, selected
-from canopy.sync.values import NativeText, Row, decoding
+from canopy.sync.values import Row, decoding, text_or_value
 
 AT_ONCE: Final = 500
 """Rows of one statement."""
@@ -174,7 +174,7 @@ class MariadbDestination(Destination):
         some: list[str] = []
         size = 0
         for row in rows:
-            text = f"({','.join([escaped(_driven(value)) for value in row])})"
+            text = f"({','.join([escaped(text_or_value(value)) for value in row])})"
             size += len(text)
             if len(text.encode("utf-8", "surrogateescape")) > self._packet - OVERHEAD:
                 raise UnfitError(
@@ -214,7 +214,7 @@ class MariadbDestination(Destination):
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         cursor = (self._altering or self._connection).cursor()
-        cursor.execute(statement, [_driven(value) for value in values] or None)
+        cursor.execute(statement, [text_or_value(value) for value in values] or None)
         return cursor
 
     def _catalog(self, table: Table) -> list[Existing]:
@@ -238,11 +238,6 @@ class MariadbDestination(Destination):
                     f"collation {column.collation}, which takes different keys for one: ALTER "
                     f"TABLE … MODIFY … COLLATE utf8mb4_nopad_bin"
                 )
-
-
-def _driven(value: Any) -> Any:
-    """A value as pymysql takes it."""
-    return value.text if type(value) is NativeText else value
 
 
 def _plain_type(declared: str) -> str:
