@@ -474,12 +474,14 @@ class Node:
             self.links.add_seed(address)
         self._finish_turn()
 
-    def add_seeds(self, addresses: Sequence[str]) -> None:
-        """Dial more addresses to join, from the directory."""
+    def add_seeds(self, addresses: Sequence[str], instead_of: Sequence[str] = ()) -> None:
+        """Dial more addresses to join, from the directory, and those of `instead_of` no more."""
         self.now = self.turns.begin()
+        for address in instead_of:
+            self.links.remove_seed(address)
+            self._seeds.pop(address, None)
         for address in addresses:
-            if address not in self._seeds and address != self.me.address:
-                self.links.add_seed(address)
+            self.links.add_seed(address)
         self._finish_turn()
 
     def on_opened(self, connection: ConnectionId, principal: Principal | None = None) -> None:
@@ -639,10 +641,7 @@ class Node:
     @property
     def numbered(self) -> Mapping[str, int]:
         """The number of events and subscriptions it has given an identity, for its last record."""
-        return {
-            "published": self.publisher.numbered,
-            "subscribed": self.clients.numbered,
-        }
+        return {"published": self.publisher.numbered, "subscribed": self.clients.numbered}
 
     def leave(self, reason: str) -> None:
         """Say goodbye on all links: the last thing before the process ends."""

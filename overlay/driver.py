@@ -40,8 +40,9 @@ class DrivenNode(Protocol):
     def start(self) -> None:
         """Begin: set the first timers and dial the seeds. Called once, before any other input."""
 
-    def add_seeds(self, addresses: Sequence[str]) -> None:
-        """Dial these addresses ("host:port") as well to join; known ones are left out."""
+    def add_seeds(self, addresses: Sequence[str], instead_of: Sequence[str] = ()) -> None:
+        """Dial these addresses ("host:port") as well to join; known ones are left out. Those of
+        `instead_of` are not dialled any more."""
 
     def drain(self) -> None:
         """Begin to leave the overlay in order: `drained` says when that is done. From now on

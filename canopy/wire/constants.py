@@ -233,8 +233,8 @@ entries. Guess; to be measured by how long two halves of a ring stay apart, agai
 node."""
 
 FOUND_MOST: Final = 64
-"""The most addresses from the directory that become seeds: seeds are redialled for ever. Guess; to
-be measured by dials per second of a node whose seeds are all dead."""
+"""The most addresses from the directory that are seeds at a time: seeds are redialled for ever.
+Guess; to be measured by dials per second of a node whose seeds are all dead."""
 
 NEAR_MOST: Final = 16
 """The most addresses from the local network (`mdns`) that become seeds. One address of a member

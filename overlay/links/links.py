@@ -191,6 +191,10 @@ class Links:
         connected, and again whenever none is. Emits SeedReached and SeedFailed."""
         self._peer_list.add(address)
 
+    def remove_seed(self, address: str) -> None:
+        """Dial an address of the peer list no more. A session with the node there stays."""
+        self._peer_list.remove(address)
+
     def leave(self, reason: str) -> None:
         """Say good-bye to all and close. Nothing is emitted; nothing can be sent from now on."""
         self.flush()

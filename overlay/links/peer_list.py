@@ -46,6 +46,11 @@ class PeerList:
         seed = self._seeds[address] = Seed(address)
         self.on_deadline(seed)
 
+    def remove(self, address: str) -> None:
+        """Dial `address` no more; a dial that is under way is not repeated."""
+        if (seed := self._seeds.pop(address, None)) is not None:
+            self._deadlines.cancel(seed)
+
     def on_deadline(self, seed: Seed) -> None:
         """Dial it, unless a node of that address is connected already."""
         if not seed.is_sought:
@@ -58,12 +63,13 @@ class PeerList:
 
     def failed(self, seed: Seed, reason: str) -> None:
         """Report the failed dial of an address (`SeedFailed`), and dial again after a pause."""
-        self._node.emit(SeedFailed(seed.address, reason))
-        self._retry(seed)
+        if self._seeds.get(seed.address) is seed:
+            self._node.emit(SeedFailed(seed.address, reason))
+            self._retry(seed)
 
     def remove_own(self, seed: Seed) -> None:
         """Remove an address that turned out to be this node's own."""
-        del self._seeds[seed.address]
+        self.remove(seed.address)
         self._node.emit(SeedFailed(seed.address, "it is this node's own address"))
 
     def connected(self, peer: Peer) -> None:

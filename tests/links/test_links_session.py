@@ -298,6 +298,25 @@ def test_a_seed_is_dialled_for_ever_and_reported() -> None:
     assert len(a.dialled) == dials  # left alone while connected
 
 
+def test_a_seed_that_is_removed_is_dialled_no_more() -> None:
+    world = LinkWorld()
+    a = world.host("a")
+    for address in ("b:1", "c:1"):
+        a.links.add_seed(address)
+    a.links.remove_seed("c:1")  # its dial is under way
+    world.run(20.0)
+    assert a.dialled.count("c:1") == 1
+    assert {event.address for event in a.of(SeedFailed)} == {"b:1"}
+    a.links.remove_seed("b:1")
+    dials = len(a.dialled)
+    world.run(120.0)
+    assert len(a.dialled) == dials
+    a.links.add_seed("c:1")
+    world.host("c")
+    world.run(31.0)
+    assert [event.address for event in a.of(SeedReached)] == ["c:1"]
+
+
 def test_a_seed_that_died_is_found_again_under_a_new_name() -> None:
     world = LinkWorld()
     a, b = world.host("a"), world.host("b")

@@ -5,7 +5,8 @@ cluster, announced by its primary. That is the only entry: a node that seeks ano
 address from the view, a link or a cluster's description. Until the node is ready the lookup is
 repeated every `SEEK_SOON` seconds, afterwards every `SEEK` seconds, so that two halves of a split
 ring find each other; the node's own entries are then announced again, since they expire. Found
-addresses become further seeds of the node, each once, at most `FOUND_MOST`; they are only dialled.
+addresses become further seeds of the node; they are only dialled. Of more than `FOUND_MOST` the
+ones that the directory named longest ago are dialled no more.
 If nodes have keys, a primary announces its own address, which it signs.
 """
 
@@ -53,7 +54,7 @@ class Discovery:
         self._announced: dict[
             str, tuple[str, ...]
         ] = {}  # kept until the directory runs, and to repeat
-        self._found: dict[str, None] = {}
+        self._found: dict[str, None] = {}  # the one named last is the last
         self._own = ""
 
     async def start(
@@ -119,13 +120,18 @@ class Discovery:
             self._directory.get(RING, self._take)
 
     def _take(self, addresses: Sequence[str]) -> None:
-        known = (*self._found, *self._peers, self._own)
-        fresh = [address for address in dict.fromkeys(addresses) if address not in known]
-        fresh = fresh[: FOUND_MOST - len(self._found)]
+        there = [each for each in dict.fromkeys(addresses) if each not in (*self._peers, self._own)]
+        there = there[:FOUND_MOST]
+        fresh = [address for address in there if address not in self._found]
+        for address in there:
+            self._found.pop(address, None)
+            self._found[address] = None
+        gone = list(self._found)[:-FOUND_MOST]
+        for address in gone:
+            del self._found[address]
         if fresh:
-            self._found.update(dict.fromkeys(fresh))
             self._log.debug("found", addresses=",".join(fresh))
-            self._driver.turn(self._driver.node.add_seeds, fresh)
+            self._driver.turn(self._driver.node.add_seeds, fresh, gone)
 
     async def _seek(self) -> None:
         while True:

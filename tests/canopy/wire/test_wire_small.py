@@ -100,7 +100,9 @@ def test_a_nodes_clock_goes_on_while_its_machine_is_suspended(
     assert TrioDriver(Log("error", io.StringIO())).clock() == 500.0
 
 
-def test_found_addresses_become_seeds_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_found_addresses_are_seeds_and_those_named_longest_ago_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(discovery_module, "FOUND_MOST", 3)
     log = Log("error", io.StringIO())
     driver = TrioDriver(log)
@@ -110,5 +112,10 @@ def test_found_addresses_become_seeds_once_and_bounded(monkeypatch: pytest.Monke
     discovery._own = Peer("00000000000000aa", "127.0.0.1:2").address
     discovery._take(("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:3"))
     discovery._take(("127.0.0.1:3", "127.0.0.1:4"))
-    discovery._take(("127.0.0.1:5", "127.0.0.1:6"))
+    discovery._take(("127.0.0.1:5",))
     assert node.seeds == ["127.0.0.1:3", "127.0.0.1:4", "127.0.0.1:5"]
+    discovery._take(("127.0.0.1:3",))  # is still there: another one leaves
+    discovery._take(("127.0.0.1:6",))
+    assert node.seeds == ["127.0.0.1:3", "127.0.0.1:5", "127.0.0.1:6"]
+    discovery._take([f"127.0.0.1:{port}" for port in range(10, 20)])
+    assert node.seeds == ["127.0.0.1:10", "127.0.0.1:11", "127.0.0.1:12"]

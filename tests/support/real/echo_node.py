@@ -120,8 +120,8 @@ class EchoNode:
     def unfinished(self) -> dict[str, int]:
         return {} if self.drained else {"events": 3}
 
-    def add_seeds(self, addresses: Sequence[str]) -> None:
-        self.seeds += addresses
+    def add_seeds(self, addresses: Sequence[str], instead_of: Sequence[str] = ()) -> None:
+        self.seeds = [seed for seed in self.seeds if seed not in instead_of] + [*addresses]
 
     def client_gone(self, client: int, unread_for: float = 0.0) -> None:
         self.inputs.append(("gone", client, unread_for))
