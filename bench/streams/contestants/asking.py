@@ -6,11 +6,40 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from copy import copy
 from functools import partial
-from typing import Any, Self
+from random import Random
+from typing import Any, Self, TypeVar
+
+from bench.processes.nodes import free_port
+from bench.streams.contestants.contestant import PATIENCE
+
+T = TypeVar("T")
+
+
+def free_ports(count: int) -> list[int]:
+    """So many ports that are not in use."""
+    rng = Random()
+    return [free_port(rng) for _ in range(count)]
+
+
+async def once_ready(
+    attempt: Callable[[], Awaitable[T]],
+    error: type[Exception] | tuple[type[Exception], ...] = Exception,
+    seconds: float = PATIENCE,
+) -> T:
+    """Return what `attempt` does, which is repeated while it raises `error`, for so long: servers
+    are starting, or elect their leaders."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return await attempt()
+        except error:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(0.3)
 
 
 class AskingProgram(ABC):

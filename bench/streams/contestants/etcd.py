@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
-from bench.processes.nodes import free_port
-from bench.streams.contestants.asking import AskingProgram
-from bench.streams.contestants.contestant import MAJORITY, PATIENCE, Servers, encoded_rows
+from bench.streams.contestants.asking import AskingProgram, free_ports, once_ready
+from bench.streams.contestants.contestant import MAJORITY, Servers, encoded_rows
 
 OPERATIONS: Final = 1_000
 """Of a transaction, at most."""
@@ -30,8 +27,7 @@ class Etcd(AskingProgram):
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         super().__init__(stack)
-        rng = Random()
-        ports = [free_port(rng) for _ in range(6)]
+        ports = free_ports(6)
         peers = ",".join(f"n{n}=http://127.0.0.1:{ports[3 + n]}" for n in range(3))
         servers = Servers(stack)
         self.processes = servers.processes
@@ -59,15 +55,7 @@ class Etcd(AskingProgram):
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         self.put = self.channel.unary_unary("/etcdserverpb.KV/Put")
         self.transact = self.channel.unary_unary("/etcdserverpb.KV/Txn")
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                await self.put(put_request(b"begin", b""), timeout=2.0)
-                return
-            except grpc.RpcError:
-                if time.monotonic() > until:
-                    raise
-                await asyncio.sleep(0.5)
+        await once_ready(lambda: self.put(put_request(b"begin", b""), timeout=2.0), grpc.RpcError)
 
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """One request, for one row or several."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 from typing import Any
 
-from bench.processes.nodes import free_port
-from bench.streams.contestants.asking import AskingProgram
+from bench.streams.contestants.asking import AskingProgram, free_ports, once_ready
 from bench.streams.contestants.contestant import LAZY, MAJORITY, PATIENCE, Servers, encoded_rows
 
 
@@ -28,8 +25,7 @@ class JetStream(AskingProgram):
     def __init__(self, folder: Path, stack: ExitStack, sync: str) -> None:
         super().__init__(stack)
         self.durable = MAJORITY if sync == "always" else LAZY
-        rng = Random()
-        self.ports = [free_port(rng) for _ in range(6)]
+        self.ports = free_ports(6)
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in self.ports[3:])
         servers = Servers(stack)
         self.processes = servers.processes
@@ -57,22 +53,19 @@ class JetStream(AskingProgram):
         where = f"nats://127.0.0.1:{self.ports[0]}"
         self.client = await nats.connect(where, max_reconnect_attempts=600, error_cb=quiet)
         asking = self.client.jetstream(timeout=1.0)
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                await asking.add_stream(
-                    name="bench",
-                    subjects=[*self.subjects],
-                    num_replicas=3,
-                    max_consumers=self.consumers_most,
-                    **self.config,
-                )
-                await asking.publish("bench", self.rows[0])  # its leader is there
-                return self.client.jetstream(timeout=PATIENCE, publish_async_max_pending=1 << 16)
-            except Exception:  # the cluster is electing its leaders
-                if time.monotonic() > until:
-                    raise
-                await asyncio.sleep(0.5)
+
+        async def added() -> None:
+            await asking.add_stream(
+                name="bench",
+                subjects=[*self.subjects],
+                num_replicas=3,
+                max_consumers=self.consumers_most,
+                **self.config,
+            )
+            await asking.publish("bench", self.rows[0])  # its leader is there
+
+        await once_ready(added)
+        return self.client.jetstream(timeout=PATIENCE, publish_async_max_pending=1 << 16)
 
     def reconnect(self) -> None:
         self.stream = self.loop.run_until_complete(self._connect())

@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import time
 from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
-from bench.processes.nodes import free_port
-from bench.streams.contestants.asking import AskingProgram
+from bench.streams.contestants.asking import AskingProgram, free_ports, once_ready
 from bench.streams.contestants.contestant import LAZY, MAJORITY, PATIENCE, Servers, encoded_rows
 
 SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -39,8 +36,7 @@ class RabbitMQ(AskingProgram):
         super().__init__(stack)
         self.durable = MAJORITY if kind == "quorum" else LAZY
         self.kind = kind
-        rng = Random()
-        ports = [free_port(rng) for _ in range(10)]
+        ports = free_ports(10)
         self.stream_ports = ports[7:]
         self.ports = ports[:3]
         folder.mkdir(parents=True)
@@ -84,20 +80,15 @@ class RabbitMQ(AskingProgram):
         self.append(1, 1, 1.0)
 
     async def _connect(self, port: int) -> None:
-        until = time.monotonic() + 2 * PATIENCE
         control = [str(SERVER.with_name("rabbitmqctl")), "-n", "bench0@localhost"]
-        while True:
-            try:
-                (await asyncio.open_connection("127.0.0.1", port))[1].close()
-                environment = self._environment
-                all_there = [*control, "await_online_nodes", "3", "--timeout", "60"]
-                subprocess.run(all_there, env=environment, check=True, capture_output=True)
-                await self._open(port)
-                return
-            except (OSError, RuntimeError):
-                if time.monotonic() > until:
-                    raise
-                await asyncio.sleep(1.0)
+        all_there = [*control, "await_online_nodes", "3", "--timeout", "60"]
+
+        async def opened() -> None:
+            (await asyncio.open_connection("127.0.0.1", port))[1].close()
+            subprocess.run(all_there, env=self._environment, check=True, capture_output=True)
+            await self._open(port)
+
+        await once_ready(opened, (OSError, RuntimeError), 2 * PATIENCE)
 
     def reconnect(self) -> None:
         self.waiting, self.number, self.confirmed = {}, 0, 0

@@ -12,12 +12,10 @@ import time
 from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
-from bench.processes.nodes import free_port
-from bench.streams.contestants.asking import AskingProgram
-from bench.streams.contestants.contestant import FIRST, PATIENCE, Servers, encoded_rows
+from bench.streams.contestants.asking import AskingProgram, free_ports, once_ready
+from bench.streams.contestants.contestant import FIRST, Servers, encoded_rows
 
 HEADS: Final = (b"XADD", b"bench", b"*", b"row")
 
@@ -30,8 +28,7 @@ class RedisStream(AskingProgram):
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         super().__init__(stack)
-        rng = Random()
-        ports = [free_port(rng) for _ in range(3)]
+        ports = free_ports(3)
         servers = Servers(stack)
         self.processes = servers.processes
         for number, port in enumerate(ports):
@@ -52,15 +49,9 @@ class RedisStream(AskingProgram):
         self.append(1, 1, 1.0)
 
     async def _connect(self, port: int) -> None:
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    raise
-                await asyncio.sleep(0.1)
+        reader, self.writer = await once_ready(
+            lambda: asyncio.open_connection("127.0.0.1", port), OSError
+        )
         self.reading = self.loop.create_task(self._read(reader))
 
     def _close(self) -> None:
