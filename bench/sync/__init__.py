@@ -1,1 +1,3 @@
-"""Measurements of `canopy sync`: ``measure``, between real databases in real processes."""
+"""`canopy sync` between real databases in real processes: ``measure``, also beside ``debezium``;
+``soak``; ``processes`` runs the sides of a sync; ``demo``.
+"""
