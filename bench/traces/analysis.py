@@ -40,7 +40,7 @@ from zlib import crc32
 import click
 from pyarrow import parquet
 
-from canopy.traces.writer import BUFFER_BYTES, FILE_BYTES, TraceWriter
+from canopy.traces.writer import BUFFER_BYTES, FILE_BYTES, TraceOptions, TraceWriter
 from harness.spark_cluster import SparkCluster, tasks_by_executor
 from matching import Index, Predicate, compile_selector
 
@@ -112,10 +112,11 @@ class MadeUpRun:
         self._names = [f"{0xA0 + number:016x}" for number in range(NODES)]
         self._writers = [
             TraceWriter(
-                *(self._opened, name, self._clock),
+                self._opened,
+                name,
+                self._clock,
+                TraceOptions(buffer_bytes=min(file_bytes, BUFFER_BYTES), file_bytes=file_bytes),
                 hybrid=self._clock.hybrid,
-                buffer_bytes=min(file_bytes, BUFFER_BYTES),
-                file_bytes=file_bytes,
             )
             for name in self._names
         ]

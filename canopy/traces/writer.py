@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import PurePosixPath
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 from zlib import crc32
 
@@ -425,15 +425,31 @@ class TraceFiles:
                 self._losses.add(0, error)
 
 
+class TraceOptions(NamedTuple):
+    """What of a node's records is kept, and how it is written."""
+
+    sample: float = 1.0
+    """The share of events that is kept, from 0 to 1."""
+    rate: float = 0.0
+    """How many of this node's own events are kept per second; 0: any number."""
+    redact: bool = False
+    """Write no value of an attribute and no selector."""
+    check: bool = False
+    """Check every record against the schema, in tests."""
+    buffer_bytes: int = BUFFER_BYTES
+    file_bytes: int = FILE_BYTES
+
+
+ALL: Final = TraceOptions()
+"""Every record is kept."""
+
+
 class TraceWriter:
     """Writes the trace records of one node.
 
-    `out` opens a file (see `OpenFile`), `clock` gives seconds since 1970, `sample` is the share
-    of events that is kept, and `rate` how many of this node's own are kept per second (0: any
-    number), `hybrid` reads the node's hybrid logical clock, `run` is the node's
-    incarnation, `overlay` the name of the overlay, `root` the folder in front of every path that
-    `out` is given. With `check`, every record is checked against the schema (for tests). With
-    `redact` no value of an attribute and no selector is written (canopy/traces/writer.py).
+    `out` opens a file (see `OpenFile`), `clock` gives seconds since 1970, `hybrid` reads the node's
+    hybrid logical clock, `run` is the node's incarnation, `overlay` the name of the overlay, `root`
+    the folder in front of every path that `out` is given.
     """
 
     def __init__(
@@ -441,29 +457,25 @@ class TraceWriter:
         out: OpenFile,
         node_id: str,
         clock: Callable[[], float],
-        sample: float = 1.0,
+        options: TraceOptions = ALL,
         *,
         hybrid: Callable[[], int],
         run: int = 1,
         overlay: str = "canopy",
         root: str = "",
-        check: bool = False,
-        redact: bool = False,
-        rate: float = 0.0,
-        buffer_bytes: int = BUFFER_BYTES,
-        file_bytes: int = FILE_BYTES,
     ) -> None:
+        sample = options.sample
         if not 0.0 <= sample <= 1.0:
             raise ValueError(f"the sampling rate is {sample}, but must lie between 0 and 1")
         self._losses = TraceLosses()
         about = {"node": node_id, "run": run, "overlay": overlay, "sample": sample}
-        self._files = TraceFiles(out, root, file_bytes, about, self._losses)
-        self._records = RecordEncoder(node_id, run, hybrid, check, redact)
+        self._files = TraceFiles(out, root, options.file_bytes, about, self._losses)
+        self._records = RecordEncoder(node_id, run, hybrid, options.check, options.redact)
         self._node = node_id
         self._clock = clock
         self._sample = sample
-        self._shares = {kind: AdaptiveShare(sample, rate) for kind in (PUBLISH, *ROW_KINDS)}
-        self._buffer_bytes = buffer_bytes
+        self._shares = {kind: AdaptiveShare(sample, options.rate) for kind in (PUBLISH, *ROW_KINDS)}
+        self._buffer_bytes = options.buffer_bytes
         self._lines: list[bytes] = []
         self._size = 0
         self._unmatched: dict[str, int] = {}  # by attribute, not written yet

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from canopy.traces.writer import OpenFile, TraceWriter, complete_fields
+from canopy.traces.writer import OpenFile, TraceOptions, TraceWriter, complete_fields
 
 KEPT = 400_000
 """The number of records that are kept to explain violations: some 100 MB (measured: 250 bytes
@@ -84,10 +84,10 @@ class Recorder:
                 self._out,
                 node,
                 partial(self._wall, node),
+                TraceOptions(check=True),
                 hybrid=hybrid,
                 run=run,
                 overlay=self._overlay,
-                check=True,
             )
 
     def write(self, node: str, kind: str, fields: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from typing import Final, TextIO
 import msgspec
 import trio
 
-from canopy.traces.writer import TraceWriter
+from canopy.traces.writer import TraceOptions, TraceWriter
 from canopy.wire.addresses import is_loopback, join_address, split_address
 from canopy.wire.config import NodeConfig
 from canopy.wire.constants import (
@@ -682,13 +682,11 @@ class NodeProcess:
             open_trace,
             self.folder.node,
             time.time,
-            config.trace.sample,
+            TraceOptions(config.trace.sample, config.trace.rate, config.trace.redact),
             hybrid=hybrid.read,
             run=self.folder.incarnation,
             overlay=config.overlay,
             root=root,
-            redact=config.trace.redact,
-            rate=config.trace.rate,
         )
 
 

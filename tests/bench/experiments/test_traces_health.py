@@ -13,7 +13,7 @@ from bench.experiments.health.trial import HealthPlan, HealthTrial
 from canopy.cli.main import main
 from canopy.traces.analysis import AnalysisError, Follower, Thresholds, find_health
 from canopy.traces.health_file import HealthFile, decode_health
-from canopy.traces.writer import TraceWriter
+from canopy.traces.writer import TraceOptions, TraceWriter
 
 pytestmark = pytest.mark.spark
 
@@ -35,10 +35,12 @@ class Nodes:
         if writer is None:
             root = str(self.folder)
             writer = TraceWriter(
-                *(self.open, node, lambda: self.now),
+                self.open,
+                node,
+                lambda: self.now,
+                TraceOptions(check=True),
                 hybrid=lambda: int(self.now * 1e9),
                 root=root,
-                check=True,
             )
             self.writers[node] = writer
         writer.write(kind, fields)

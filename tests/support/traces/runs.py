@@ -16,7 +16,7 @@ from typing import Any
 from zlib import crc32
 
 from canopy.traces.analysis import AnalysisSummary, analyze
-from canopy.traces.writer import TraceWriter
+from canopy.traces.writer import TraceOptions, TraceWriter
 from overlay.hybrid_clock import HybridClock
 
 START = 1_790_000_000.0
@@ -170,11 +170,10 @@ class Overlay:
             self._open,
             name,
             self.clock,
-            self.sample,
+            TraceOptions(self.sample, check=True),
             hybrid=self.hybrid.read,
             run=run,
             overlay=self.overlay,
-            check=True,
         )
 
     def _open(self, path: str) -> Any:

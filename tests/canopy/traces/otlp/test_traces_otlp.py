@@ -51,9 +51,13 @@ class Node:
             return open(path, "ab", buffering=0)
 
         self.writer = TraceWriter(
-            opened, name, lambda: Node.now, 1.0, hybrid=lambda: int(Node.now * 1e9), run=1,
-            overlay="test", root=str(folder),
-        )  # fmt: skip
+            opened,
+            name,
+            lambda: Node.now,
+            hybrid=lambda: int(Node.now * 1e9),
+            overlay="test",
+            root=str(folder),
+        )
         self.write("start", address="a:1", routing="pivot", name=f"the {name}")
 
     def write(self, kind: str, **fields: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canopy.traces.writer import WINDOW, AdaptiveShare, TraceWriter, is_sampled
+from canopy.traces.writer import WINDOW, AdaptiveShare, TraceOptions, TraceWriter, is_sampled
 from overlay.client import Event
 from streams.log.names import sampled
 
@@ -45,7 +45,8 @@ class Clock:
 
 
 def writer_of(file: Memory, clock: Clock, sample: float, rate: float) -> TraceWriter:
-    return TraceWriter(file.open, "n1", clock, sample, hybrid=lambda: 0, rate=rate, check=True)
+    options = TraceOptions(sample, rate, check=True)
+    return TraceWriter(file.open, "n1", clock, options, hybrid=lambda: 0)
 
 
 def test_a_quiet_node_traces_everything() -> None:

@@ -13,6 +13,7 @@ from canopy.traces.writer import (
     RETRY_AFTER,
     OpenFile,
     RecordSchemaError,
+    TraceOptions,
     TraceWriter,
     is_sampled,
     trace_path,
@@ -77,9 +78,11 @@ class Clock:
         return self.now
 
 
-def writer_of(out: OpenFile, node: str, clock: Clock, *rest: Any, **options: Any) -> TraceWriter:
+def writer_of(
+    out: OpenFile, node: str, clock: Clock, sample: float = 1.0, **options: Any
+) -> TraceWriter:
     hybrid = HybridClock(lambda: clock.now - NOON, NOON)
-    return TraceWriter(out, node, clock, *rest, hybrid=hybrid.read, **options)
+    return TraceWriter(out, node, clock, TraceOptions(sample, **options), hybrid=hybrid.read)
 
 
 @pytest.fixture
@@ -211,9 +214,9 @@ def test_records_without_an_event_are_always_kept(disk: Disk, clock: Clock) -> N
 
 
 def test_each_file_says_whose_it_is_and_what_came_before(disk: Disk, clock: Clock) -> None:
-    writer = writer_of(
-        *(disk.open, "n1", clock, 0.5), run=7, overlay="o", buffer_bytes=100, file_bytes=400
-    )
+    options = TraceOptions(0.5, buffer_bytes=100, file_bytes=400)
+    hybrid = HybridClock(lambda: clock.now - NOON, NOON)
+    writer = TraceWriter(disk.open, "n1", clock, options, hybrid=hybrid.read, run=7, overlay="o")
     for _ in range(12):
         writer.write("ready", {})
     writer.close()
@@ -337,7 +340,9 @@ def test_a_sampling_rate_outside_0_to_1_is_refused(disk: Disk, clock: Clock, sam
 def test_matches_without_recipients_become_counts_by_attribute() -> None:
     disk, now = Disk(), [NOON]
     hybrid = HybridClock(lambda: now[0] - NOON, NOON)
-    writer = TraceWriter(disk.open, "a0", lambda: now[0], hybrid=hybrid.read, check=True)
+    writer = TraceWriter(
+        disk.open, "a0", lambda: now[0], TraceOptions(check=True), hybrid=hybrid.read
+    )
     match = {"event": "p.1.1", "attribute": "x", "lo": "0", "hi": "5", "version": 1}
     writer.count_unmatched({"x": 2})
     writer.count_unmatched({"x": 1, "y": 1})
