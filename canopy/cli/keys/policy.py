@@ -133,7 +133,8 @@ def push(file: Path, data: Path | None, as_json: bool) -> None:
     \b
     canopy policy push policy.yaml
     """
-    from canopy.wire.keys.policies import claimed_policy, read_policy
+    from canopy.wire.keys.chains import claimed
+    from canopy.wire.keys.policies import PolicyBody, read_policy
     from overlay.tenants.policy import PolicyError
 
     folder = key_folder(data)
@@ -146,13 +147,13 @@ def push(file: Path, data: Path | None, as_json: bool) -> None:
         if signed[:1] != b"\x93":  # an array of three, in MessagePack
             signed = signed_by(folder, parsed(file))
         found = read_policy(signed, overlay, folder.chain("roots"), revoked)
-        known = claimed_policy(folder.document("policy"))  # one that is no longer believed, too
+        known = claimed(folder.document("policy"), PolicyBody)  # also if it is believed no longer
     except PolicyError as error:
         raise click.UsageError(f"{file}: {error}") from None
-    if known is not None and found.version <= known.version:
+    if known is not None and found.version <= known.policy.version:
         raise click.UsageError(
-            f"{file}: version {found.version} is not newer than {known.version}, which is there: "
-            f"write version: {known.version + 1}"
+            f"{file}: version {found.version} is not newer than {known.policy.version}, which is "
+            f"there: write version: {known.policy.version + 1}"
         )
     folder.write_policy(signed)
     folder.note("policy pushed", version=found.version)

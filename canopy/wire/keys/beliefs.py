@@ -40,13 +40,14 @@ from canopy.wire.keys.certificates import (
 from canopy.wire.keys.chains import (
     Vouched,
     authority_id,
+    document_signers,
     may_sign,
     names_successor,
     path_of,
     read_chain,
 )
-from canopy.wire.keys.policies import believed_policy, policy_signers
-from canopy.wire.keys.revocations import NONE, Revocations, believed_list, list_signers
+from canopy.wire.keys.policies import believed_policy
+from canopy.wire.keys.revocations import NONE, Revocations, believed_list
 from canopy.wire.keys.revocations import read as read_revocations
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
@@ -159,8 +160,8 @@ def read_beliefs(folder: KeyFolder, overlay: str, former: Beliefs | None = None)
             f"{folder.path}/policy is not believed, so tenants may nothing: {fault}; an admin "
             "pushes it again (canopy policy push)"
         )
-    signers = [list_signers(data)] if data else []
-    signers += [policy_signers(policy_data)] if policy_data else []
+    signers = [document_signers(data)] if data else []
+    signers += [document_signers(policy_data)] if policy_data else []
     is_behind |= any(_knows_later_root(each, roots) for each in signers)
     return Beliefs(
         overlay,
@@ -194,7 +195,7 @@ def check_list(data: bytes, held: Beliefs, now: float) -> Revocations:
     issuer's key cannot have the later root dropped.
     """
     found = read_revocations(data, held.overlay, [held.roots[0]], held.revoked, now)
-    signers = list_signers(data)
+    signers = document_signers(data)
     for root in held.roots:
         name = authority_id(root)
         if name in found.ids and name not in held.revoked and not _succeeds(signers, root):

@@ -1,5 +1,5 @@
 """Checks of certificate chains beyond signatures: whether each authority may sign what it has
-signed.
+signed. And documents of the whole overlay, which a chain signs (`SignedDocument`).
 
 TLS verifies the signatures, times and path lengths of a chain; `path_of` does so for the signer of
 a document. Then `read_chain` checks the restrictions of issuers (`restrictions`), and that every
@@ -9,11 +9,15 @@ does not know that of restrictions.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, TypeVar
 
+import msgspec
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtensionOID
 
 from canopy.wire.keys.certificates import (
@@ -36,6 +40,8 @@ from canopy.wire.keys.certificates import (
 )
 from canopy.wire.keys.restrictions import OID, RestrictionError, restriction_of
 from overlay.machine import NodeId
+
+T = TypeVar("T")
 
 UNDERSTOOD: Final = frozenset(
     (
@@ -219,3 +225,61 @@ def check_signer(
     ):
         raise CertificateError("its signer had no valid certificate when it was signed")
     return node
+
+
+class SignedDocument(msgspec.Struct, frozen=True, array_like=True):
+    """A document of the whole overlay as it is sent and stored: its bytes, a signature, and the
+    signer's certificate with those that vouch for it (DER)."""
+
+    body: bytes
+    signature: bytes
+    signers: Annotated[tuple[bytes, ...], msgspec.Meta(min_length=1, max_length=4)]
+
+
+def sign_document(
+    context: bytes,
+    content: msgspec.Struct,
+    key: Ed25519PrivateKey,
+    chain: Sequence[x509.Certificate],
+) -> bytes:
+    """Return the signed document; `chain`: the signer's certificate and those that vouch for it.
+    `context` says what kind of document the signature is for."""
+    body = msgspec.msgpack.encode(content)
+    signers = tuple(one.public_bytes(Encoding.DER) for one in chain)
+    return msgspec.msgpack.encode(SignedDocument(body, key.sign(context + body), signers))
+
+
+def read_document(
+    data: bytes,
+    context: bytes,
+    kind: type[T],
+    check: Callable[[list[x509.Certificate], T], None],
+) -> T:
+    """Return the content of a signed document. `check` is called with the signer's certificates and
+    the content. Raises CertificateError, and what `check` raises."""
+    try:
+        signed = msgspec.msgpack.decode(data, type=SignedDocument)
+        found = msgspec.msgpack.decode(signed.body, type=kind)
+        chain = [load_der(one) for one in signed.signers]
+        check(chain, found)
+        key = key_of(chain[0])
+        if key is None:
+            raise CertificateError("its signer's key is of another kind")
+        key.verify(signed.signature, context + signed.body)
+    except (msgspec.MsgspecError, ValueError, InvalidSignature) as error:
+        raise CertificateError(str(error) or type(error).__name__) from None
+    return found
+
+
+def claimed(data: bytes, kind: type[T]) -> T | None:
+    """Return the content of a signed document without verifying it; None if it cannot be read."""
+    try:
+        signed = msgspec.msgpack.decode(data, type=SignedDocument)
+        return msgspec.msgpack.decode(signed.body, type=kind)
+    except msgspec.MsgspecError:
+        return None
+
+
+def document_signers(data: bytes) -> list[x509.Certificate]:
+    """Return the signer's certificate of a valid document, and those that vouch for it."""
+    return [load_der(one) for one in msgspec.msgpack.decode(data, type=SignedDocument).signers]

@@ -8,23 +8,15 @@ each new version has a higher number; overlay/tenants/policy defines its content
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 import yaml
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.wire.keys.certificates import (
-    CertificateError,
-    check_name,
-    ids_of,
-    key_of,
-    load_der,
-)
-from canopy.wire.keys.chains import check_signer
+from canopy.wire.keys.certificates import CertificateError, check_name, ids_of
+from canopy.wire.keys.chains import check_signer, read_document, sign_document
 from overlay.machine import NodeId
 from overlay.rights import Role
 from overlay.tenants.policy import FORMAT, Policy, PolicyError, check_policy
@@ -40,15 +32,6 @@ class PolicyBody(msgspec.Struct, frozen=True):
     overlay: str
     signed: float
     policy: Policy
-
-
-class SignedPolicy(msgspec.Struct, frozen=True, array_like=True):
-    """A signed policy as it is sent and stored: its bytes, a signature, and the signer's
-    certificate with those that vouch for it (DER)."""
-
-    body: bytes
-    signature: bytes
-    signers: Annotated[tuple[bytes, ...], msgspec.Meta(min_length=1, max_length=4)]
 
 
 def parse_policy(text: str) -> Policy:
@@ -88,9 +71,7 @@ def sign_policy(
 ) -> bytes:
     """Return the signed policy; `chain`: the signer's certificate and those that vouch for it.
     Raises PolicyError if it is too large."""
-    body = msgspec.msgpack.encode(PolicyBody(overlay, now, policy))
-    signers = tuple(one.public_bytes(Encoding.DER) for one in chain)
-    found = msgspec.msgpack.encode(SignedPolicy(body, key.sign(CONTEXT + body), signers))
+    found = sign_document(CONTEXT, PolicyBody(overlay, now, policy), key, chain)
     if len(found) > SIGNED_MOST:
         raise PolicyError(f"the policy has {len(found):,} bytes, and {SIGNED_MOST:,} are allowed")
     return found
@@ -101,17 +82,20 @@ def read_policy(
 ) -> Policy:
     """Return a policy that an authority or an admin below one of `roots` has signed. A policy of a
     later format is accepted, and permits tenants nothing. Raises PolicyError."""
+
+    def check(chain: list[x509.Certificate], body: PolicyBody) -> None:
+        found = check_signer(chain, roots, revoked, body.signed)
+        if found is None:
+            return
+        if found.principal.role < Role.ADMIN:
+            raise PolicyError(f"the policy is signed by a {found.principal.role.name.lower()}")
+        if not set(ids_of(found.key, found.holder.generation)).isdisjoint(revoked):
+            raise PolicyError("the policy's signer was revoked")
+
     try:
-        signed = msgspec.msgpack.decode(data, type=SignedPolicy)
-        body = msgspec.msgpack.decode(signed.body, type=PolicyBody)
-        chain = [load_der(one) for one in signed.signers]
-        key = key_of(chain[0])
-        if key is None:
-            raise PolicyError("the policy is signed by no admin")
-        _check_signer(chain, body, roots, revoked)
-        key.verify(signed.signature, CONTEXT + signed.body)
-    except (msgspec.MsgspecError, ValueError, InvalidSignature, CertificateError) as error:
-        raise PolicyError(f"no signed policy: {str(error) or type(error).__name__}") from None
+        body = read_document(data, CONTEXT, PolicyBody, check)
+    except CertificateError as error:
+        raise PolicyError(f"no signed policy: {error}") from None
     if body.overlay != overlay:
         raise PolicyError(f"the policy is of the overlay {body.overlay!r}")
     return body.policy
@@ -128,32 +112,3 @@ def believed_policy(
         return read_policy(data, overlay, roots), ""
     except PolicyError as error:
         return None, str(error)
-
-
-def claimed_policy(data: bytes) -> Policy | None:
-    """Decode a signed policy without verifying it; None if it cannot be read."""
-    try:
-        signed = msgspec.msgpack.decode(data, type=SignedPolicy)
-        return msgspec.msgpack.decode(signed.body, type=PolicyBody).policy
-    except msgspec.MsgspecError:
-        return None
-
-
-def policy_signers(data: bytes) -> list[x509.Certificate]:
-    """Return the signer's certificate of a valid policy, and those that vouch for it."""
-    return [load_der(one) for one in msgspec.msgpack.decode(data, type=SignedPolicy).signers]
-
-
-def _check_signer(
-    chain: list[x509.Certificate],
-    body: PolicyBody,
-    roots: list[x509.Certificate],
-    revoked: Collection[NodeId],
-) -> None:
-    found = check_signer(chain, roots, revoked, body.signed)
-    if found is None:
-        return
-    if found.principal.role < Role.ADMIN:
-        raise PolicyError(f"the policy is signed by a {found.principal.role.name.lower()}")
-    if not set(ids_of(found.key, found.holder.generation)).isdisjoint(revoked):
-        raise PolicyError("the policy's signer was revoked")

@@ -13,12 +13,10 @@ from typing import Annotated
 
 import msgspec
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.wire.keys.certificates import CertificateError, key_of, load_der
-from canopy.wire.keys.chains import check_signer
+from canopy.wire.keys.certificates import CertificateError
+from canopy.wire.keys.chains import check_signer, claimed, read_document, sign_document
 from overlay.machine import NodeId, Uint53
 
 IDS_MOST = 10_000
@@ -34,15 +32,6 @@ class Revocations(msgspec.Struct, frozen=True, array_like=True):
     ids: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=IDS_MOST)]
 
 
-class SignedRevocations(msgspec.Struct, frozen=True, array_like=True):
-    """A signed list as it is sent and stored: its bytes, a signature, and the signer's certificate,
-    with those by which an older root vouches for it (DER)."""
-
-    body: bytes
-    signature: bytes
-    signers: Annotated[tuple[bytes, ...], msgspec.Meta(min_length=1, max_length=4)]
-
-
 NONE = Revocations("", 0, ())
 """The list of an overlay without revocations."""
 
@@ -53,9 +42,7 @@ def sign(
     revocations: Revocations, key: Ed25519PrivateKey, chain: Sequence[x509.Certificate]
 ) -> bytes:
     """Return the signed list; `chain`: the signer's certificate and those that vouch for it."""
-    body = msgspec.msgpack.encode(revocations)
-    signers = tuple(one.public_bytes(Encoding.DER) for one in chain)
-    return msgspec.msgpack.encode(SignedRevocations(body, key.sign(_CONTEXT + body), signers))
+    return sign_document(_CONTEXT, revocations, key, chain)
 
 
 def read(
@@ -67,17 +54,15 @@ def read(
 ) -> Revocations:
     """Return a list that an authority below one of `roots` has signed. The authority must not be
     among `revoked`, and must be valid at the time `at`, if given. Raises CertificateError."""
+
+    def check(chain: list[x509.Certificate], _: Revocations) -> None:
+        if check_signer(chain, roots, revoked, at):
+            raise CertificateError("it is signed by no authority")
+
     try:
-        signed = msgspec.msgpack.decode(data, type=SignedRevocations)
-        found = msgspec.msgpack.decode(signed.body, type=Revocations)
-        chain = [load_der(one) for one in signed.signers]
-        key = key_of(chain[0])
-        if key is None or check_signer(chain, roots, revoked, at):
-            raise CertificateError("the list of revocations is signed by no authority")
-        key.verify(signed.signature, _CONTEXT + signed.body)
-    except (msgspec.MsgspecError, ValueError, InvalidSignature) as error:
-        reason = str(error) or type(error).__name__
-        raise CertificateError(f"no list of revocations: {reason}") from None
+        found = read_document(data, _CONTEXT, Revocations, check)
+    except CertificateError as error:
+        raise CertificateError(f"no list of revocations: {error}") from None
     if found.overlay != overlay:
         raise CertificateError(f"the list of revocations is of the overlay {found.overlay!r}")
     return found
@@ -95,14 +80,5 @@ def believed_list(
         return read(data, overlay, roots), data, ""
     except CertificateError as error:
         reason = str(error)
-    try:
-        signed = msgspec.msgpack.decode(data, type=SignedRevocations)
-        found = msgspec.msgpack.decode(signed.body, type=Revocations)
-    except msgspec.MsgspecError:
-        found = NONE
-    return found if found.overlay == overlay else NONE, b"", reason
-
-
-def list_signers(data: bytes) -> list[x509.Certificate]:
-    """Return the signer's certificate of a valid list, and those that vouch for it."""
-    return [load_der(one) for one in msgspec.msgpack.decode(data, type=SignedRevocations).signers]
+    found = claimed(data, Revocations)
+    return found if found is not None and found.overlay == overlay else NONE, b"", reason

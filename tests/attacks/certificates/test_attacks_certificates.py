@@ -14,10 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from canopy.wire.keys.certificates import CertificateError, raw_key, read_der
+from canopy.wire.keys.chains import SignedDocument
 from canopy.wire.keys.enrolment import RenewCertificate, claim
 from canopy.wire.keys.join import JoinError, _Side
-from canopy.wire.keys.policies import PolicyBody, SignedPolicy, read_policy
-from canopy.wire.keys.revocations import Revocations, SignedRevocations
+from canopy.wire.keys.policies import PolicyBody, read_policy
+from canopy.wire.keys.revocations import Revocations
 from canopy.wire.transport.tls import TlsPipe
 from overlay.tenants.policy import Policy, PolicyError
 from tests.attacks.test_attacks_transport import Bare, bare, refused
@@ -145,10 +146,9 @@ async def test_a_certificate_that_cannot_be_understood_is_refused_wherever_it_co
     policy = msgspec.msgpack.encode(PolicyBody("canopy", 0.0, Policy(9, {})))
     for signers in ((bad,), (bad, bad), (keys.issuer.chain()[0].public_bytes(Encoding.DER), bad)):
         assert (
-            security.accept(msgspec.msgpack.encode(SignedRevocations(revocations, b"", signers)))
-            == 0
+            security.accept(msgspec.msgpack.encode(SignedDocument(revocations, b"", signers))) == 0
         )
-        forged = msgspec.msgpack.encode(SignedPolicy(policy, bytes(64), signers))
+        forged = msgspec.msgpack.encode(SignedDocument(policy, bytes(64), signers))
         assert security.policy.accept(forged) == 0
         with pytest.raises(PolicyError):
             read_policy(forged, "canopy", keys.issuer.chain("roots"))
