@@ -9,7 +9,8 @@ and the modules ``bench``, ``contexts``, ``gateway`` and ``shells`` (completion 
 command each. ``difference`` is `canopy sub --diff`.
 
 What they share: ``connect`` (options, and the connection to a node), ``context_store`` (writes
-named contexts), ``completion`` (of words in the shell), ``parameters`` (the option `--set`),
+named contexts), ``completion`` (of words in the shell), ``parameters`` (numbers, and the
+option `--set`), ``arguments`` (takes secrets out of those that `ps` shows),
 ``output`` (JSON and tables), ``delivery`` (printed deliveries), ``display`` (progress and steps),
 ``extras`` (what to install for a command), ``constants`` (every fixed number). Commands import what
 they need when they run, so that ``canopy --help`` and each short command start fast.

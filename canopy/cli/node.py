@@ -9,39 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from canopy.cli.arguments import hide_secrets
 from canopy.wire.keys.tokens import PREFIX
 
 if TYPE_CHECKING:
     from canopy.wire.config import NodeConfig
 
 
-# --- takes secrets out of this process's arguments, which every user of the machine can read ---
-
 TOKEN: Final = re.compile(re.escape(PREFIX.encode()) + rb"[^\0]+")
-
-_ARG_START: Final = 45
-_ARG_END: Final = 46
-"""Places in /proc/self/stat behind the command's name (proc_pid_stat(5): fields 48 and 49)."""
-
-
-def hide_tokens() -> bool:
-    """Overwrite the tokens among the arguments, which ``ps`` and /proc show. Returns whether they
-    are certainly hidden; without /proc that is unknown, and False."""
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            found = file.read().rpartition(b")")[2].split()
-        begin, end = int(found[_ARG_START]), int(found[_ARG_END])
-        with open("/proc/self/mem", "r+b", buffering=0) as memory:
-            memory.seek(begin)
-            shown = memory.read(end - begin)
-            hidden = TOKEN.sub(lambda one: b"x" * len(one[0]), shown)
-            if hidden != shown:
-                memory.seek(begin)
-                memory.write(hidden)
-        with open("/proc/self/cmdline", "rb") as file:
-            return TOKEN.search(file.read()) is None
-    except (OSError, ValueError, IndexError, OverflowError):
-        return False
 
 
 @click.command()
@@ -129,18 +104,12 @@ def node(
     canopy node --listen 127.0.0.1:0 --data /tmp/b --peer 127.0.0.1:4470
     canopy node --config node.yaml
     """
-    from canopy.cli.node import hide_tokens
     from canopy.wire.config import load_config, unknown_variables
     from canopy.wire.process.node_process import run_node
     from canopy.wire.process.reload import ConfigSource
 
     if is_shown(flags.get("join")):
-        hidden = "it is overwritten there now" if hide_tokens() else "and is there still"
-        click.echo(
-            f"! --join TOKEN: other users could read it among this process's arguments, {hidden}: "
-            "use --join @FILE, or CANOPY_JOIN",
-            err=True,
-        )
+        hide_secrets(TOKEN, "--join TOKEN", "use --join @FILE, or CANOPY_JOIN")
     for warning in unknown_variables(os.environ):
         click.echo(f"! {warning}", err=True)
     groups: dict[str, dict[str, Any]] = {

@@ -42,9 +42,14 @@ def kind_of(url: str) -> str:
     return "postgresql" if found[1] == "postgres" else found[1]
 
 
+PASSWORD: Final = re.compile(r"(?<=://)([^:/@]*:)([^?#\0]+)(?=@)|(?<=password=)([^&\0]+)")
+"""A password in the URL of a database: before its host, also one whose / and @ are not escaped, or
+among its parameters. No further text, so that it is found among the arguments of a process."""
+
+
 def shown(url: str) -> str:
     """`url` without its password."""
-    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:…@", url)
+    return PASSWORD.sub(lambda found: f"{found[1] or ''}…", url)
 
 
 def path_of(url: str) -> str:

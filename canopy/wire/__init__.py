@@ -9,7 +9,8 @@ Read in this order:
   are written, and the errors of a disk);
 - ``transport/`` frames, codec, and TCP connections, in TLS if the node has keys;
 - ``keys/`` keys and certificates: issuers, joining, revocation; ``audit``, the file that records
-  their use, and ``token_file``, the programs that may use a node or a gateway;
+  their use, ``token_file``, the programs that may use a node or a gateway, and ``private_file``,
+  one secret in the place of which ``@FILE`` is given;
 - ``driver`` runs a `node.Node` over trio: inputs, timer, and the order of the steps of a turn;
 - ``shards/`` the disk of the shards of streams: a list, files, and a thread that writes them;
 - ``control/`` the Unix socket for programs (their side is canopy/client/);

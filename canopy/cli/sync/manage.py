@@ -14,7 +14,7 @@ import click
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import json_option
 from canopy.cli.output import console, label, plain, print_json, table
-from canopy.cli.sync.options import by_table, chosen, config_option
+from canopy.cli.sync.options import by_table, chosen, config_option, database_option
 
 # --- how far a copy was behind, as a line of bars ---
 
@@ -41,8 +41,8 @@ def lag_picture(lags: Sequence[float | None], unknown: str = "?") -> str:
     shell_complete=stream_names,
     help="Stream that carries the changes (one shard).",
 )
-@click.option("--from", "source", default="", metavar="URL", help="Capture from this database.")
-@click.option("--to", "target", default="", metavar="URL", help="Apply to this database.")
+@database_option("--from", "source", "Capture from this database.")
+@database_option("--to", "target", "Apply to this database.")
 @click.option(
     "--tables", default="", metavar="A,B", help="Capture these tables only; patterns: log_*, day_?."
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +33,26 @@ def config_option(command: F) -> F:
         help="File that defines the syncs. [env: CANOPY_SYNCS; default: syncs.json beside the "
         "user's contexts]",
     )(command)
+
+
+def _database(ctx: click.Context, option: click.Parameter, value: str) -> str:
+    from canopy.cli.arguments import hide_secrets
+    from canopy.sync.databases import PASSWORD
+    from canopy.wire.private_file import PrivateFileError, secret_in
+
+    if PASSWORD.search(value):
+        name, secret = option.opts[0], re.compile(PASSWORD.pattern.encode())
+        hide_secrets(secret, f"{name} URL", f"use {name} @FILE, a private file that has the URL")
+    try:
+        return secret_in(value)
+    except PrivateFileError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def database_option(name: str, parameter: str, help_: str) -> Callable[[F], F]:
+    """Add an option with the URL of a database as the argument `parameter`."""
+    help_ += "  @FILE: a private file that has the URL."
+    return click.option(name, parameter, default="", callback=_database, metavar="URL", help=help_)
 
 
 def chosen(config: Path, names: tuple[str, ...]) -> list[Definition]:

@@ -12,14 +12,20 @@ from canopy.cli.connect import connect_option, json_option, open_client
 from canopy.cli.display import Display
 from canopy.cli.errors import FAILURE, OK, CommandError
 from canopy.cli.output import plain, print_json
-from canopy.cli.sync.options import chosen, config_option
+from canopy.cli.parameters import Number
+from canopy.cli.sync.options import chosen, config_option, database_option
 
 
 @click.command()
 @click.argument("name", metavar="NAME")
-@click.option("--from", "source_url", default="", metavar="URL", help="The source, if not defined.")
-@click.option("--to", "target_url", default="", metavar="URL", help="The destination, likewise.")
-@click.option("--timeout", default=60.0, help="Seconds to wait for the destination to catch up.")
+@database_option("--from", "source_url", "The source, if not defined.")
+@database_option("--to", "target_url", "The destination, likewise.")
+@click.option(
+    "--timeout",
+    type=Number(min=0, min_open=True),
+    default=60.0,
+    help="Seconds to wait for the destination to catch up.",
+)
 @json_option
 @config_option
 @connect_option

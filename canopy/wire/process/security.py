@@ -11,7 +11,6 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -54,12 +53,12 @@ from canopy.wire.keys.revocations import Revocations
 from canopy.wire.keys.rotation import RenewalTimes
 from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log, Sparing
+from canopy.wire.private_file import PrivateFileError, secret_in
 from canopy.wire.process.listener import StartError
 from canopy.wire.transport.accept_limits import AcceptLimits, HandshakeTurns
 from canopy.wire.transport.tls import Chain, Security, TlsError, TlsPipe, new_context
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
-from overlay.phrases import readable_by_others
 from overlay.rights import Principal, Role
 from overlay.tenants.policy import Policy, PolicyError
 
@@ -578,15 +577,10 @@ def prepare_keys(config: NodeConfig, log: Log) -> NodeSecurity | None:
 
 def token_text(join: str) -> str:
     """Return the configured token, or the one in the file ``@PATH``. Raises StartError."""
-    if not join.startswith("@"):
-        return join
-    path = Path(join[1:]).expanduser()
     try:
-        if path.stat().st_mode & 0o077:
-            raise StartError(readable_by_others(path))
-        return path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartError(f"cannot read the token in {path}: {error}") from None
+        return secret_in(join)
+    except PrivateFileError as error:
+        raise StartError(f"the token: {error}") from None
 
 
 def overlay_of(config: NodeConfig, folder: KeyFolder) -> str:

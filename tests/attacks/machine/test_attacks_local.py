@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from canopy.cli.main import canopy
+from canopy.cli.main import canopy, main
 from canopy.cli.node import is_shown
+from canopy.sync.databases import shown
 from canopy.wire import audit
 from canopy.wire.audit import FIRST, append, verify
 from canopy.wire.config import NodeConfig
@@ -173,11 +174,41 @@ def test_a_token_may_be_in_a_private_file(tmp_path: Path) -> None:
         token_text(f"@{tmp_path}/none")
 
 
+def test_a_password_in_the_url_of_a_database_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor one that a URL should have escaped, or among its parameters."""
+    told = ["postgresql://bob:CANARY@h:5/x", "mariadb://bob:CAN/A@RY@h/x"]
+    told += ["postgresql://h:5/x?password=CANARY&user=bob", "postgresql://:CANARY@h/x"]
+    assert [shown(url) for url in told] == [
+        "postgresql://bob:…@h:5/x",
+        "mariadb://bob:…@h/x",
+        "postgresql://h:5/x?password=…&user=bob",
+        "postgresql://:…@h/x",
+    ]
+    for plain in ("postgresql://bob@h:5/x", "sqlite:/a:b@c", "postgresql://h:5/x?options=a@b"):
+        assert shown(plain) == plain
+    file = tmp_path / "url"
+    file.write_text(told[0] + "\n")
+    file.chmod(0o600)
+    where = ["--config", str(tmp_path / "syncs.json"), "--stream", "s"]
+    assert main(["sync", "add", "one", *where, "--from", f"@{file}"]) == 0
+    assert "CANARY" not in "".join(capsys.readouterr())
+    assert "CANARY" in (tmp_path / "syncs.json").read_text()
+    assert main(["sync", "add", "two", *where, "--from", told[0]]) == 0
+    said = "".join(capsys.readouterr())
+    assert "other users could read it" in said
+    assert "--from @FILE" in said
+    file.chmod(0o644)
+    assert main(["sync", "add", "one", *where, "--from", f"@{file}"]) == 2
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 def test_a_token_among_the_arguments_is_overwritten() -> None:
     """`ps` shows the rest of them as before."""
     program = (
-        "from canopy.cli.node import hide_tokens; assert hide_tokens();"
+        "from canopy.cli.arguments import hide; from canopy.cli.node import TOKEN;"
+        "assert hide(TOKEN);"
         "import sys; sys.stdout.buffer.write(open('/proc/self/cmdline', 'rb').read())"
     )
     words = ["--join", PREFIX + "A" * 40, "--listen", "127.0.0.1:0"]
