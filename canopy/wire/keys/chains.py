@@ -1,5 +1,5 @@
 """Checks of certificate chains beyond signatures: whether each authority may sign what it has
-signed. And documents of the whole overlay, which a chain signs (`SignedDocument`).
+signed. And documents of the whole overlay, which a chain signs (`CertifiedDocument`).
 
 TLS verifies the signatures, times and path lengths of a chain; `path_of` does so for the signer of
 a document. Then `read_chain` checks the restrictions of issuers (`restrictions`), and that every
@@ -227,7 +227,7 @@ def check_signer(
     return node
 
 
-class SignedDocument(msgspec.Struct, frozen=True, array_like=True):
+class CertifiedDocument(msgspec.Struct, frozen=True, array_like=True):
     """A document of the whole overlay as it is sent and stored: its bytes, a signature, and the
     signer's certificate with those that vouch for it (DER)."""
 
@@ -246,7 +246,7 @@ def sign_document(
     `context` says what kind of document the signature is for."""
     body = msgspec.msgpack.encode(content)
     signers = tuple(one.public_bytes(Encoding.DER) for one in chain)
-    return msgspec.msgpack.encode(SignedDocument(body, key.sign(context + body), signers))
+    return msgspec.msgpack.encode(CertifiedDocument(body, key.sign(context + body), signers))
 
 
 def read_document(
@@ -258,7 +258,7 @@ def read_document(
     """Return the content of a signed document. `check` is called with the signer's certificates and
     the content. Raises CertificateError, and what `check` raises."""
     try:
-        signed = msgspec.msgpack.decode(data, type=SignedDocument)
+        signed = msgspec.msgpack.decode(data, type=CertifiedDocument)
         found = msgspec.msgpack.decode(signed.body, type=kind)
         chain = [load_der(one) for one in signed.signers]
         check(chain, found)
@@ -274,7 +274,7 @@ def read_document(
 def claimed(data: bytes, kind: type[T]) -> T | None:
     """Return the content of a signed document without verifying it; None if it cannot be read."""
     try:
-        signed = msgspec.msgpack.decode(data, type=SignedDocument)
+        signed = msgspec.msgpack.decode(data, type=CertifiedDocument)
         return msgspec.msgpack.decode(signed.body, type=kind)
     except msgspec.MsgspecError:
         return None
@@ -282,4 +282,4 @@ def claimed(data: bytes, kind: type[T]) -> T | None:
 
 def document_signers(data: bytes) -> list[x509.Certificate]:
     """Return the signer's certificate of a valid document, and those that vouch for it."""
-    return [load_der(one) for one in msgspec.msgpack.decode(data, type=SignedDocument).signers]
+    return [load_der(one) for one in msgspec.msgpack.decode(data, type=CertifiedDocument).signers]

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from canopy.wire.keys.certificates import CertificateError, raw_key, read_der
-from canopy.wire.keys.chains import SignedDocument
+from canopy.wire.keys.chains import CertifiedDocument
 from canopy.wire.keys.enrolment import RenewCertificate, claim
 from canopy.wire.keys.join import JoinError, _Side
 from canopy.wire.keys.policies import PolicyBody, read_policy
@@ -146,9 +146,10 @@ async def test_a_certificate_that_cannot_be_understood_is_refused_wherever_it_co
     policy = msgspec.msgpack.encode(PolicyBody("canopy", 0.0, Policy(9, {})))
     for signers in ((bad,), (bad, bad), (keys.issuer.chain()[0].public_bytes(Encoding.DER), bad)):
         assert (
-            security.accept(msgspec.msgpack.encode(SignedDocument(revocations, b"", signers))) == 0
+            security.accept(msgspec.msgpack.encode(CertifiedDocument(revocations, b"", signers)))
+            == 0
         )
-        forged = msgspec.msgpack.encode(SignedDocument(policy, bytes(64), signers))
+        forged = msgspec.msgpack.encode(CertifiedDocument(policy, bytes(64), signers))
         assert security.policy.accept(forged) == 0
         with pytest.raises(PolicyError):
             read_policy(forged, "canopy", keys.issuer.chain("roots"))
