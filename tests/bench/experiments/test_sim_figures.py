@@ -13,8 +13,16 @@ from bench.baselines.simple import Forwarding, Simple
 from bench.baselines.tera import Tera
 from bench.experiments.__main__ import main
 from bench.experiments.figures.curves import row_of
-from bench.experiments.figures.experiment import FIGURES
-from bench.experiments.figures.plan import PLANS, VARY, FigurePlan, FiguresPlan, Point
+from bench.experiments.figures.experiment import FIGURES, measure
+from bench.experiments.figures.plan import (
+    PLANS,
+    VARY,
+    FigurePlan,
+    FiguresPlan,
+    Point,
+    kept_rows,
+    points,
+)
 from bench.experiments.figures.points import forwarding, simple
 from bench.experiments.figures.sharing import SharingCodec
 from bench.experiments.routing_model.random_graph import LowerLayer
@@ -101,24 +109,23 @@ def test_whole_nodes_find_trees_at_subscribers_by_learnt_access_points() -> None
 
 
 def test_points_that_share_a_world_have_the_rows_that_they_have_alone(tmp_path: Path) -> None:
-    def rows_of(figures: tuple[int, ...], *xs: int, kept: str = "") -> dict[Any, dict[str, Any]]:
-        """Without what it took."""
-        plan = FiguresPlan(figures, 12, xs, one_load=True, kept=kept)
-        took = ("cpu_s", "shared_cpu_s", "peak_bytes")
-        return {
-            (row["figure"], row["x"]): {k: v for k, v in row.items() if k not in took}
-            for row in FIGURES.rows(plan)
-        }
+    plan = FiguresPlan((5, 6), 12, (2, 8), one_load=True, kept=str(tmp_path / "together"))
 
-    kept = tmp_path / "rows.jsonl"
-    shared = rows_of((5, 6), 2, 8, kept=str(kept))
+    def untimed(row: dict[str, Any]) -> dict[str, Any]:
+        took = ("cpu_s", "shared_cpu_s", "peak_bytes")
+        return {key: value for key, value in row.items() if key not in took}
+
+    shared = {(row["figure"], row["x"]): untimed(row) for row in FIGURES.rows(plan)}
     assert set(shared) == {(5, 2), (5, 8), (6, 2), (6, 8)}  # by subscriptions and by hops
     assert shared[6, 2]["walk"] < shared[6, 8]["walk"]
-    # After others with fewer subscriptions, and beside others with other hops:
-    assert rows_of((5,), 8) == {(5, 8): shared[5, 8]}
-    assert rows_of((6,), 2) == {(6, 2): shared[6, 2]}
+    alone = tmp_path / "alone"
+    for point in points(plan):
+        if (point.figure, point.x) in ((5, 8), (6, 2)):  # there after, and beside others
+            measure([point], alone)
+    assert [untimed(row) for row in kept_rows(alone).values()] == [shared[5, 8], shared[6, 2]]
+    kept = Path(plan.kept)
     kept.write_text(kept.read_text().replace('"walk":', '"went":'))
-    assert all("went" in row for row in rows_of((5, 6), 2, 8, kept=str(kept)).values())
+    assert all("went" in row for row in FIGURES.rows(plan)), "they are not measured again"
 
 
 def test_what_many_hosts_are_sent_is_decoded_to_one_object() -> None:
