@@ -9,7 +9,7 @@ from typing import Any
 from bench.mutations.planting import fault, replace
 from canopy.client.remote import AccessFile, _check_node
 from canopy.gateway.access import GatewayRules, Permission
-from canopy.gateway.mqtt.door import _Session
+from canopy.gateway.mqtt.door import _Session, _Subscription
 from canopy.traces.writer import Redaction
 from canopy.wire.control.scopes import refusal
 from canopy.wire.driver import TrioDriver
@@ -80,6 +80,20 @@ def gateway_token_does_not_confine() -> None:
         return selector
 
     replace(Permission.confined, unconfined)
+
+
+@fault(
+    "D2",
+    "tests/canopy/gateway/test_gateway_mqtt.py",
+    "test_a_subscription_that_ends_cuts_no_packet_off",
+)
+def gateway_cuts_packets_off() -> None:
+    """An MQTT client that unsubscribes gets the answer in the middle of a message."""
+
+    def end(self: _Subscription) -> None:
+        self.scope.cancel()
+
+    replace(_Subscription.end, end)
 
 
 @fault(
