@@ -173,13 +173,13 @@ class BlockEngine:
         self._event.write(attributes)
         count = self._search(self._header)
         if count < ASKED:
-            return self._memory.found[:count].copy(), []
+            return self._memory.scratch.found[:count].copy(), []
         if count >= TRUTHS and self._event.rewrite(attributes):
             count = self._search(self._header)
         asked, count = divmod(count % TRUTHS, ASKED)
-        found = self._memory.found[:count].copy()
+        found = self._memory.scratch.found[:count].copy()
         checks = self._checks
-        labels = self._memory.ask[:asked].tolist()
+        labels = self._memory.scratch.ask[:asked].tolist()
         return found, [label for label in labels if checks[label].matches(attributes)]
 
     # Changes.

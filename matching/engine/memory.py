@@ -1,13 +1,15 @@
 """The memory that the kernels work on, and the header with its addresses.
 
 Each engine has one `Memory`: the segments, the skip bitmap over all of them, the place of each
-label, the nodes of the placement tree, and scratch. All of it is allocated and grown here; the
-header is rewritten whenever an array has been replaced.
+label, and the nodes of the placement tree; and `Scratch` for the kernels. All of it is allocated
+and grown here; the header is rewritten whenever an array has been replaced.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,44 @@ from matching.engine.kernels.layout import (
 )
 
 
+class Scratch:
+    """The arrays in which kernels work, and the results of a match: subscriptions are not kept
+    here."""
+
+    def __init__(self) -> None:
+        self.found = self.ask = aligned(0, np.uint32)
+        """Results of a match: the labels found, and those that Python has to evaluate."""
+        self.alive = self._candidates = aligned(0, np.int64)
+        self._codes = aligned(COLUMNS + 1, np.int64)
+        self._fine = aligned(COLUMNS + 1, np.int32)
+        self._fine[NO_COLUMN] = 1  # of parts without a column: inside every interval, at no end
+        self._offsets = aligned(3 * INDEXED, np.int64)
+        self._line = aligned(8, np.int64)
+        self._edges = aligned(2 * (layout.EDGES + BLOCK + layout.RECORDS_AHEAD), np.int64)
+        self._spans = aligned((2 + layout.SPAN) * INDEXED, np.int64)
+
+    def reserve(self, places: int) -> None:
+        """Make room for as many subscriptions."""
+        self.found, self.ask = aligned(places, np.uint32), aligned(places, np.uint32)
+        self.alive = aligned(places // BLOCK, np.int64)
+        self._candidates = aligned(places // WORD, np.int64)
+
+    def arrays(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Each array with the field of the header that has its address."""
+        yield layout.H_CODES, self._codes
+        yield layout.H_FINE, self._fine
+        yield layout.H_OFFSETS, self._offsets
+        yield layout.H_BEFORE, self._offsets[INDEXED:]
+        yield layout.H_BEHIND, self._offsets[2 * INDEXED :]
+        yield layout.H_LINE, self._line
+        yield layout.H_ALIVE, self.alive
+        yield layout.H_CANDIDATES, self._candidates
+        yield layout.H_EDGES, self._edges
+        yield layout.H_FOUND, self.found
+        yield layout.H_ASK, self.ask
+        yield layout.H_SPANS, self._spans
+
+
 class Memory:
     """The arrays of one engine; `layout` defines their contents."""
 
@@ -43,16 +83,7 @@ class Memory:
         self.where[:] = -1
         self.nodes = aligned(64 * NODE, np.int64).reshape(64, NODE)
         """The placement tree; int64[nodes, NODE]."""
-        self.found = self.ask = aligned(0, np.uint32)
-        """Results of a match: the labels found, and those that Python has to evaluate."""
-        self.alive = self._candidates = aligned(0, np.int64)
-        self._codes = aligned(COLUMNS + 1, np.int64)
-        self._fine = aligned(COLUMNS + 1, np.int32)
-        self._fine[NO_COLUMN] = 1  # of parts without a column: inside every interval, at no end
-        self._offsets = aligned(3 * INDEXED, np.int64)
-        self._line = aligned(8, np.int64)
-        self._edges = aligned(2 * (layout.EDGES + BLOCK + layout.RECORDS_AHEAD), np.int64)
-        self._spans = aligned((2 + layout.SPAN) * INDEXED, np.int64)
+        self.scratch = Scratch()
         self._header = aligned(layout.HEADER, np.int64)
         self.header = self._header.ctypes.data
         """The address of the header, which all kernels take."""
@@ -68,25 +99,14 @@ class Memory:
         header[layout.H_PITCH] = self._pitch * layout.LINE
         header[layout.H_EVENT] = self._event.buffer_info()[0]
         for field, block in (
-            (layout.H_CODES, self._codes),
-            (layout.H_FINE, self._fine),
-            (layout.H_OFFSETS, self._offsets),
-            (layout.H_BEFORE, self._offsets[INDEXED:]),
-            (layout.H_BEHIND, self._offsets[2 * INDEXED :]),
             (layout.H_LINES, self._columns.lines),
             (layout.H_BOUNDS, self._columns.bounds),
             (layout.H_SHIFTS, self._columns.shifts),
             (layout.H_TABLE, self._table),
             (layout.H_SKIP, self._skip),
-            (layout.H_LINE, self._line),
-            (layout.H_ALIVE, self.alive),
-            (layout.H_CANDIDATES, self._candidates),
-            (layout.H_EDGES, self._edges),
-            (layout.H_FOUND, self.found),
-            (layout.H_ASK, self.ask),
             (layout.H_NODES, self.nodes),
             (layout.H_WHERE, self.where),
-            (layout.H_SPANS, self._spans),
+            *self.scratch.arrays(),
         ):
             header[field] = block.ctypes.data
 
@@ -119,9 +139,7 @@ class Memory:
         places = len(self._segments) * SEGMENT
         self._table = aligned(len(self._segments) * layout.TABLE, np.int64)
         self._table[:] = [a for s in self._segments for a in s.addresses]
-        self.found, self.ask = aligned(places, np.uint32), aligned(places, np.uint32)
-        self.alive = aligned(places // BLOCK, np.int64)
-        self._candidates = aligned(places // WORD, np.int64)
+        self.scratch.reserve(places)
         if len(self._segments) > self._pitch:
             self._widen_skip_bitmap()
         self._write_header()

@@ -403,9 +403,9 @@ def test_an_event_looks_at_a_part_of_the_blocks() -> None:
     engine.add_many(items)
     alive = 0
     for _ in range(20):
-        engine._memory.alive[:] = -1
+        engine._memory.scratch.alive[:] = -1
         engine.match({name: rng.random() for name in "abcdef"})
-        alive += int((engine._memory.alive >= 0).sum())
+        alive += int((engine._memory.scratch.alive >= 0).sum())
     assert alive / 20 < 0.7 * len(engine._blocks)
 
 
