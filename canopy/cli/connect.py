@@ -33,13 +33,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 
-timeout_option = click.option(
-    "--timeout",
-    type=Number(min=0, min_open=True),
-    default=30.0,
-    help="Seconds to wait for the node's answer; exit code 5 if there is none.",
-)
-
 
 def _located(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     from canopy.cli.context_store import resolve_folder
@@ -120,17 +113,28 @@ class NodeOptions:
             return client.ask(command, kind, self.timeout)
 
 
-def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of commands that ask a node: `--json`, `--timeout`, and those of
-    `connect_option`. The command gets them as its argument `node`."""
+def node_options_within(timeout: float, text: str) -> Callable[[Callable[..., Any]], Any]:
+    """Return `node_options` with another default of `--timeout`, in seconds, and with this help."""
 
-    @wraps(command)
-    def called(
-        *args: Any, connect: str | None, wait: float, timeout: float, as_json: bool, **options: Any
-    ) -> Any:
-        return command(*args, node=NodeOptions(connect, wait, timeout, as_json), **options)
+    def decorated(command: Callable[..., Any]) -> Any:
+        @wraps(command)
+        def called(
+            *args: Any, connect: str | None, wait: float, timeout: float, as_json: bool, **more: Any
+        ) -> Any:
+            return command(*args, node=NodeOptions(connect, wait, timeout, as_json), **more)
 
-    return json_option(timeout_option(connect_option(called)))
+        seconds = Number(min=0, min_open=True)
+        option = click.option("--timeout", type=seconds, default=timeout, help=text)
+        return json_option(option(connect_option(called)))
+
+    return decorated
+
+
+node_options = node_options_within(
+    30.0, "Seconds to wait for the node's answer; exit code 5 if there is none."
+)
+"""Adds the options of commands that ask a node: `--json`, `--timeout`, and those of
+`connect_option`. The command gets them as its argument `node`."""
 
 
 def open_client(where: str | None, wait: float, reconnect: float = 0.0) -> Client:

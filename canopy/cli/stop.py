@@ -10,26 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from canopy.cli.connect import connect_option, json_option, open_client
+from canopy.cli.connect import NodeOptions, node_options_within
 from canopy.cli.constants import POLL, STOP_WAIT
 from canopy.cli.errors import TIME_OUT, CommandError
 from canopy.cli.output import print_json
-from canopy.cli.parameters import Number
 
 if TYPE_CHECKING:
     from canopy.client.client import Client
 
 
 @click.command()
-@click.option(
-    "--timeout",
-    type=Number(min=0, min_open=True),
-    default=STOP_WAIT,
-    help="Seconds to wait for the end of the process; exit code 5 if it goes on.",
+@node_options_within(
+    STOP_WAIT, "Seconds to wait for the end of the process; exit code 5 if it goes on."
 )
-@json_option
-@connect_option
-def stop(timeout: float, as_json: bool, connect: str | None, wait: float) -> None:
+def stop(node: NodeOptions) -> None:
     """Stop a node as SIGTERM does: it drains, leaves the overlay in order, and its process ends.
 
     The node refuses further events and subscriptions of programs, hands over what it serves, and
@@ -43,9 +37,9 @@ def stop(timeout: float, as_json: bool, connect: str | None, wait: float) -> Non
     from overlay.client import Done, Drain, GetStatus, Status
 
     began = time.monotonic()
-    until = began + timeout
-    with open_client(connect, wait) as client:
-        status = client.ask(GetStatus(0), Status, timeout)
+    until = began + node.timeout
+    with node.open() as client:
+        status = client.ask(GetStatus(0), Status, node.timeout)
         process = _process(status.pid)
         try:
             client.ask(Drain(0), Done, max(POLL, until - time.monotonic()))
@@ -54,17 +48,17 @@ def stop(timeout: float, as_json: bool, connect: str | None, wait: float) -> Non
             if process is not None:
                 os.close(process)
     seconds = time.monotonic() - began
-    if as_json:
+    if node.as_json:
         print_json(
             {"node": status.node, "pid": status.pid, "stopped": ended, "seconds": round(seconds, 3)}
         )
     if not ended:
         raise CommandError(
-            f"node {status.node} has not ended within {timeout:g} s and goes on draining; "
+            f"node {status.node} has not ended within {node.timeout:g} s and goes on draining; "
             f"kill -9 {status.pid} ends it at once, which costs the overlay a recovery",
             TIME_OUT,
         )
-    if not as_json:
+    if not node.as_json:
         click.echo(f"stopped node {status.node} (process {status.pid}) in {seconds:.1f} s")
 
 

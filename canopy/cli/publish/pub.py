@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from canopy.cli.completion import stream_names
-from canopy.cli.connect import (
-    connect_option,
-    format_option,
-    json_option,
-    open_client,
-    seal_option,
-)
-from canopy.cli.constants import (
-    PUB_BATCH,
-)
+from canopy.cli.connect import NodeOptions, format_option, node_options_within, seal_option
+from canopy.cli.constants import PUB_BATCH
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json, visible
 from canopy.cli.parameters import Number
@@ -95,15 +87,8 @@ def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[s
     help="With --stream: write the receipt of each batch as a line of JSON.",
 )
 @click.option("--strict", is_flag=True, help="Exit code 1 if any line was refused.")
-@click.option(
-    "--timeout",
-    type=Number(min=0, min_open=True),
-    default=120.0,
-    help="Seconds that a batch may wait for the node.",
-)
 @seal_option
-@json_option
-@connect_option
+@node_options_within(120.0, "Seconds that a batch may wait for the node.")
 def pub(
     feeds: tuple[str, ...],
     data: str | None,
@@ -117,10 +102,7 @@ def pub(
     first: int | None,
     receipts: TextIO | None,
     strict: bool,
-    timeout: float,
-    as_json: bool,
-    connect: str | None,
-    wait: float,
+    node: NodeOptions,
 ) -> int:
     """Publish one event given as NAME=VALUE, or the events in each FILE, or on standard input (-)
     as they arrive.
@@ -162,18 +144,18 @@ def pub(
         raise click.UsageError(wrong)
     most, pace = (DRY_RUN_MOST, 0.0) if dry_run else (PUB_BATCH, rate)
     batches = read_batches(sources, format_, types, most, totals.refuse, pace)
-    with open_client(connect, wait) as client:
+    with node.open() as client:
         if dry_run:
-            return _ask(client, batches, totals, strict, timeout, as_json)
+            return _ask(client, batches, totals, strict, node)
         if stream:
-            to = stream_append.Target(client, stream, producer, first, receipts, timeout)
-            return stream_append.append(to, batches, totals, strict, as_json)
+            to = stream_append.Target(client, stream, producer, first, receipts, node)
+            return stream_append.append(to, batches, totals, strict)
         try:
             for batch in batches:
-                _send(client, batch, receipt, timeout, totals)
-            _warn_if_alone(client, timeout)
+                _send(client, batch, receipt, node.timeout, totals)
+            _warn_if_alone(client, node.timeout)
         finally:
-            _print_totals(totals, receipt, as_json)
+            _print_totals(totals, receipt, node.as_json)
     return FAILURE if not totals.published or (strict and totals.refused) else OK
 
 
@@ -182,22 +164,21 @@ def _ask(
     batches: Iterable[FeedBatch],
     totals: FeedTotals,
     strict: bool,
-    timeout: float,
-    as_json: bool,
+    node: NodeOptions,
 ) -> int:
     """Ask who would receive those events that could be published. Returns the exit code."""
     from canopy.cli.publish import dry_run
     from canopy.feeds import Refusal
 
-    found = dry_run.DryRunTotals(names=dry_run.names_at(client, timeout))
+    found = dry_run.DryRunTotals(names=dry_run.names_at(client, node.timeout))
     for name, events in batches:
-        answers = dry_run.ask(client, events, timeout)
+        answers = dry_run.ask(client, events, node.timeout)
         for entry, answer in zip(events, answers, strict=True):
             if answer.refused:
                 totals.refuse(name, Refusal(entry.number, answer.refused))
             else:
                 found.add(answer)
-                dry_run.show(entry, answer, found, as_json)
+                dry_run.show(entry, answer, found, node.as_json)
     for text in totals.repeated():
         click.echo(text, err=True)
     dry_run.print_totals(found)

@@ -13,6 +13,7 @@ from canopy.cli.output import print_json
 from overlay.phrases import counted
 
 if TYPE_CHECKING:
+    from canopy.cli.connect import NodeOptions
     from canopy.cli.publish.feed_batches import FeedBatch, FeedTotals
     from canopy.client.client import Client
     from overlay.client import Draft
@@ -27,7 +28,7 @@ class Target(NamedTuple):
     producer: str
     first: int | None
     receipts: TextIO | None
-    timeout: float
+    node: NodeOptions
 
 
 def fault(
@@ -52,9 +53,7 @@ class _Appended:
         self.offsets: dict[int, tuple[int, int]] = {}  # by shard: the first and the last
 
 
-def append(
-    to: Target, batches: Iterable[FeedBatch], totals: FeedTotals, strict: bool, as_json: bool
-) -> int:
+def append(to: Target, batches: Iterable[FeedBatch], totals: FeedTotals, strict: bool) -> int:
     """Append the events of `batches`. Returns the exit code."""
     from canopy.feeds import Refusal
     from overlay.upper_tree.publisher.admission import refusal
@@ -71,14 +70,14 @@ def append(
                 else:
                     drafts.append(entry.draft)
             if one is not None:
-                result = one.append(drafts, timeout=to.timeout)
+                result = one.append(drafts, timeout=to.node.timeout)
             else:
-                result = to.client.append(to.stream, drafts, timeout=to.timeout)
+                result = to.client.append(to.stream, drafts, timeout=to.node.timeout)
             _note(done, result.stream, result.receipts, result.count, to.receipts)
             totals.published += result.count
             totals.show()
     finally:
-        _print(done, totals, to, as_json)
+        _print(done, totals, to)
     return FAILURE if not totals.published or (strict and totals.refused) else OK
 
 
@@ -108,8 +107,8 @@ def _note(
             file.flush()
 
 
-def _print(done: _Appended, totals: FeedTotals, to: Target, as_json: bool) -> None:
-    if as_json:
+def _print(done: _Appended, totals: FeedTotals, to: Target) -> None:
+    if to.node.as_json:
         shards = [
             {"shard": shard, "first": first, "last": last}
             for shard, (first, last) in sorted(done.offsets.items())
