@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
 from overlay.machine import Peer
 from streams.log.batches import BatchHead, Row, encode_rows, join_batches
-from streams.log.chunk import BEGINS, COMPLETES, CUT, EVENTS, STATE, Chunk, genesis, pack
+from streams.log.chunk import BEGINS, COMPLETES, CUT, EVENTS, STATE, Chunk, genesis, pack, read
 from streams.log.shard_log import ShardLog
 from streams.log.state import Floor, ShardState, encode_entries
 from streams.log.zones import encode_zones, zone_map
@@ -98,6 +98,27 @@ class LogWriter:
 
     def load(self, name: str) -> bytes:
         return bytes(self.files[name])
+
+
+def chunks_of(data: bytes) -> Iterator[Chunk]:
+    """The chunks at the beginning of these bytes."""
+    at = 0
+    while (chunk := read(data, at)) is not None:
+        yield chunk
+        at += len(chunk.data)
+
+
+def committed_chunks(data: bytes, truth: Mapping[int, bytes]) -> Iterator[Chunk]:
+    """The chunks of a log, and whether it has all that was committed. `truth`: the hashes of chunks
+    that were, by number. Raises WrongError."""
+    number = 0
+    for chunk in chunks_of(data):
+        if number not in (0, chunk.number - 1) or truth.get(chunk.number, chunk.hash) != chunk.hash:
+            raise WrongError(f"chunk {chunk.number} is not what was committed")
+        number = chunk.number
+        yield chunk
+    if number < max(truth, default=0):
+        raise WrongError(f"the log ends with {number}, and {max(truth)} was committed")
 
 
 def random_log(rng: Random, chunks: int = 12, segments: int = 3) -> LogWriter:

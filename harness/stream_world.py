@@ -11,12 +11,12 @@ from random import Random
 from typing import TypeVar
 
 from canopy.sim.world.log_disk import HARD_STATE
-from harness.logs import EventBatch, WrongError, append_batches
+from harness.logs import EventBatch, WrongError, append_batches, committed_chunks
 from harness.overlays import grown, wait
 from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
 from streams.log.batches import BatchHead, Row, heads_of
-from streams.log.chunk import EVENTS, read
+from streams.log.chunk import EVENTS
 from streams.shard.replica import Replica
 
 
@@ -139,19 +139,12 @@ class StreamWorld:
         there = self.replicas()
         mine = self.bytes_of(leader)
         seen: dict[int, int] = {}
-        at = number = 0
-        while (chunk := read(mine, at)) is not None:
-            number += 1
-            if chunk.number != number or self.truth.get(number, chunk.hash) != chunk.hash:
-                raise WrongError(f"chunk {number} is not what was committed")
+        for chunk in committed_chunks(mine, self.truth):
             if chunk.kind == EVENTS:
                 for head in heads_of(chunk):
                     if head.session in seen:
                         raise WrongError(f"row {head.session} is there twice")
-                    seen[head.session] = number
-            at += len(chunk.data)
-        if number < max(self.truth, default=0):
-            raise WrongError(f"the log ends with {number}, and {max(self.truth)} was committed")
+                    seen[head.session] = chunk.number
         lost = [row for row in self.acknowledged if row not in seen]
         if lost:
             raise WrongError(f"{len(lost)} acknowledged rows are lost: {lost[:3]}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.logs import WrongError
+from harness.logs import WrongError, chunks_of
 from harness.overlays import wait
 from harness.stream_world import StreamWorld
 from overlay.client import (
@@ -28,7 +28,7 @@ from overlay.client import (
 )
 from overlay.stream_client import AddStream
 from streams.log.batches import rows_of
-from streams.log.chunk import EVENTS, read
+from streams.log.chunk import EVENTS
 from tests.support.linearizability import (
     APPENDS,
     POSITIONS,
@@ -157,11 +157,9 @@ class LinearPrograms(StreamWorld):
         wait(world, lambda: any(n.leading(self.log) is not None for n in nodes), 30.0, "a leader")
         led = [name for name in world.names() if world.node(name).streams.hosts.leading(self.log)]
         rows: list[Any] = []
-        data, at = self.bytes_of(led[0], self.log), 0
-        while (chunk := read(data, at)) is not None:
+        for chunk in chunks_of(self.bytes_of(led[0], self.log)):
             if chunk.kind == EVENTS:
                 rows += [row.attributes["n"] for row in rows_of(chunk)]
-            at += len(chunk.data)
         last = ProgramOperation(world.now, world.now, ReadAll(), tuple(rows))
         found = [
             *check_linearizable(APPENDS, [*known(self.appends, rows), last], "appends"),

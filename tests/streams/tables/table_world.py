@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from harness.logs import SHARD, EventBatch, WrongError
+from harness.logs import SHARD, EventBatch, WrongError, chunks_of
 from overlay.client import BeginReading, EventsTaken, Failed, ReadingReady, TakeEvents
 from streams.log import shard_log
 from streams.log.batches import BatchHead, Row, rows_of
-from streams.log.chunk import EVENTS, TABLE, read
+from streams.log.chunk import EVENTS, TABLE
 from streams.log.table import key_of, table_rows
 from streams.services.table import ShardTable, TableServer
 from streams.shard import kept_chunks
@@ -215,9 +215,7 @@ class TableWorld(ReadingWorld):
         what is kept."""
         expected = fold(self.history)
         state, rows = leader.state, {}
-        data, at = self.bytes_of(leader.port.me.id), 0
-        while (chunk := read(data, at)) is not None:
-            at += len(chunk.data)
+        for chunk in chunks_of(self.bytes_of(leader.port.me.id)):
             if chunk.kind == TABLE and state.table.first <= chunk.number <= state.table.last:
                 rows.update({each.offset: each.row.attributes for each in table_rows(chunk)})
             elif chunk.kind == EVENTS:

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD, WrongError
+from harness.logs import SHARD, WrongError, chunks_of
 from overlay.client import (
     AppendEvents,
     Draft,
@@ -26,7 +26,7 @@ from streams.access.locator import StreamLocated, StreamLocator
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.log import shard_log
 from streams.log.batches import Row, encode_rows, heads_of, rows_of
-from streams.log.chunk import EVENTS, read
+from streams.log.chunk import EVENTS
 from streams.log.verify import Receipt, Verifier
 from streams.programs.producer import messages as producing
 from streams.programs.producer.messages import (
@@ -210,9 +210,7 @@ class HalfWorld(ProducingWorld):
     def visible(self, node: str) -> dict[str, list[object]]:
         """The rows of each transaction in the log of a node; none may be there twice."""
         found: dict[str, list[object]] = {}
-        data, at = self.bytes_of(node), 0
-        while (chunk := read(data, at)) is not None:
-            at += len(chunk.data)
+        for chunk in chunks_of(self.bytes_of(node)):
             if chunk.kind == EVENTS:
                 rows = [row.attributes["n"] for row in rows_of(chunk)]
                 for head in heads_of(chunk):
@@ -426,9 +424,7 @@ class ProgramWorld(ProducingWorld):
         """Checkers 2, 3 and 11 on the log at the end. Returns how many events it has."""
         seen: dict[tuple[str, int], int] = {}
         order: dict[str, list[int]] = {}
-        data, at = self.bytes_of(leader.port.me.id), 0
-        while (chunk := read(data, at)) is not None:
-            at += len(chunk.data)
+        for chunk in chunks_of(self.bytes_of(leader.port.me.id)):
             for place, row in enumerate(rows_of(chunk) if chunk.kind == EVENTS else ()):
                 who, number = str(row.attributes["who"]), row.attributes["n"]
                 assert isinstance(number, int)

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD, EventBatch, WrongError, append_batches
+from harness.logs import SHARD, EventBatch, WrongError, append_batches, chunks_of
 from overlay.client import Failed
 from overlay.machine import LocalEvent, NodeId, Peer
 from overlay.stream_client import (
@@ -31,7 +31,7 @@ from overlay.stream_client import (
 )
 from streams.log import shard_log
 from streams.log.batches import BatchHead, Row, decode_rows, rows_of
-from streams.log.chunk import DEAD, EVENTS, POSITIONS, STATE, read
+from streams.log.chunk import DEAD, EVENTS, POSITIONS, STATE
 from streams.log.group_state import DeadRow, GroupEdited, GroupFounded, GroupKnown
 from streams.log.state import ShardState, entries_of
 from streams.programs.group import messages as groups
@@ -440,8 +440,7 @@ class MembershipWorld(GroupsWorld):
         state = ShardState()
         dead: dict[tuple[str, int], None] = {}
         selectors: dict[str, list[tuple[int, str]]] = {}  # with the first row that goes by each
-        data, at = self.bytes_of(leader.port.me.id), 0
-        while (chunk := read(data, at)) is not None:
+        for chunk in chunks_of(self.bytes_of(leader.port.me.id)):
             if chunk.kind == EVENTS:
                 rows.update(enumerate((row.attributes for row in rows_of(chunk)), chunk.first))
             if chunk.kind == DEAD:
@@ -460,7 +459,6 @@ class MembershipWorld(GroupsWorld):
                 elif isinstance(one, GroupEdited):
                     selectors[one.group].append((chunk.first, one.options.selector))
             state.apply(chunk)
-            at += len(chunk.data)
         for name, options in KINDS.items():
             group = state.groups.groups[name]
             wanted = _matching(rows, selectors[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harness.logs import SHARD
+from harness.logs import SHARD, chunks_of
 from overlay.client import NO_MAJORITY
 from streams.access.reasons import (
     EXPIRED,
@@ -18,7 +18,7 @@ from streams.access.reasons import (
     TOO_LARGE,
 )
 from streams.log.batches import heads_of, rows_of
-from streams.log.chunk import EVENTS, Chunk, read
+from streams.log.chunk import EVENTS, Chunk
 from streams.log.verify import Receipt, Verifier
 from streams.programs.producer.messages import (
     BATCH_MOST,
@@ -34,11 +34,7 @@ from tests.support.shards.producing_world import ProducingWorld, led, row_batch
 
 
 def events(world: ProducingWorld, node: str) -> list[Chunk]:
-    found, data, at = [], world.bytes_of(node), 0
-    while (chunk := read(data, at)) is not None:
-        found += [chunk] if chunk.kind == EVENTS else []
-        at += len(chunk.data)
-    return found
+    return [chunk for chunk in chunks_of(world.bytes_of(node)) if chunk.kind == EVENTS]
 
 
 def numbers(world: ProducingWorld, node: str) -> list[int]:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD, EventBatch, WrongError
+from harness.logs import SHARD, EventBatch, WrongError, chunks_of
 from overlay.client import (
     BeginReading,
     CommitReading,
@@ -30,7 +30,7 @@ from overlay.machine import Peer
 from streams.access import attachments
 from streams.log import shard_log
 from streams.log.batches import BatchHead, Row, decode_rows, rows_of
-from streams.log.chunk import EVENTS, read
+from streams.log.chunk import EVENTS
 from streams.programs.producer import messages as producing
 from streams.programs.reader import messages as consuming
 from streams.programs.reader import readers
@@ -199,12 +199,11 @@ class ConsumingWorld(ProducingWorld):
 
     def log_rows(self, node: str) -> dict[int, Attributes]:
         """All rows of a node's log on disk, by offset."""
-        data, at, found = self.bytes_of(node), 0, {}
-        while (chunk := read(data, at)) is not None:
+        found: dict[int, Attributes] = {}
+        for chunk in chunks_of(self.bytes_of(node)):
             if chunk.kind == EVENTS:
                 rows = enumerate(rows_of(chunk), chunk.first)
                 found.update({offset: row.attributes for offset, row in rows})
-            at += len(chunk.data)
         return found
 
     def judge_reading(self, client: Client, leader: Peer, start: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from canopy.sim.world.driver import SimDriver
-from harness.logs import WrongError
+from harness.logs import WrongError, chunks_of
 from harness.overlays import wait
 from harness.stream_world import StreamWorld, trial
 from overlay.client import Done, Draft, Failed, Streams
@@ -25,7 +25,7 @@ from overlay.stream_client import (
 )
 from streams.log import shard_log
 from streams.log.batches import heads_of, rows_of
-from streams.log.chunk import EVENTS, read
+from streams.log.chunk import EVENTS
 from streams.services import half as halves
 from tests.support.shards.shard_world import constants
 
@@ -251,9 +251,7 @@ class TransactionPrograms(StreamWorld):
     def visible_transactions(self, node: str) -> dict[str, int]:
         """How many rows of each transaction are in the log: behind one another, and all of them."""
         found: dict[str, int] = {}
-        data, at = self.bytes_of(node, self.log), 0
-        while (chunk := read(data, at)) is not None:
-            at += len(chunk.data)
+        for chunk in chunks_of(self.bytes_of(node, self.log)):
             rows = rows_of(chunk) if chunk.kind == EVENTS else ()
             for head in heads_of(chunk) if rows else ():
                 mine, rows = rows[: head.count], rows[head.count :]
