@@ -241,11 +241,11 @@ class Clusters(Machine):
         assert handover is None or handover.kind == "split" or not handover.asked, (
             "the log has been handed over"
         )
-        return self.leader_log.append(entry)
+        return self.leader_log.append((entry,))
 
     def append_all(self, entries: Sequence[bytes]) -> int:
         """Append entries in one step; returns the index of the last. Not while an arc leaves."""
-        return self.leader_log.append_all(entries)
+        return self.leader_log.append(entries)
 
     def is_copied(self, index: int) -> bool:
         """Whether every observer that answers has entry `index`; ObserversProgressed says when this

@@ -27,5 +27,5 @@ How `clusters.Clusters` puts them together, and appends::
     election.report_to(role_changes)  # which calls `leader_log.lead` when one is won
     ...
     if heartbeat.has_lease():
-        index = leader_log.append(entry)  # `Committed` follows, or another primary
+        index = leader_log.append((entry,))  # `Committed` follows, or another primary
 """

@@ -191,12 +191,9 @@ class LeaderLog:
 
     # -- entries ---------------------------------------------------------------------------------
 
-    def append(self, entry: bytes) -> int:
-        """Append one entry of the registry. Returns its number; Committed follows."""
-        return self.append_all((entry,))
-
-    def append_all(self, entries: Sequence[bytes]) -> int:
-        """Append several entries in one step. Returns the number of the last."""
+    def append(self, entries: Sequence[bytes]) -> int:
+        """Append entries of the registry in one step. Returns the number of the last; Committed
+        follows."""
         epoch = self.role.own.epoch
         return self._add([LogEntry(epoch, entry) for entry in entries])
 

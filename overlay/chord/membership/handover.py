@@ -195,8 +195,8 @@ class HandOvers(LeadershipParts):
             handover.index = self.leader_log.transfer(handover.arc, entries)
             config = replace(self.log.config, leaving=handover.arc)
         else:
-            for entry in entries:
-                self.leader_log.append(entry)
+            if entries:
+                self.leader_log.append(entries)
             voters = tuple(p for p in self.log.voters if p.id != self.port.me.id)
             config = replace(self.log.config, voters=voters)
         handover.asked = True
