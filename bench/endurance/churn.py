@@ -31,13 +31,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 import canopy
 from bench.command import SEED, Progress, parser, run_seeds
 from bench.endurance.clients import LoadPublisher
 from bench.endurance.endurance import SETTINGS
+from bench.endurance.faults import CHURNING, Injector
 from bench.endurance.load import SELECTORS, attributes
 from bench.endurance.oracle import MARGIN, Ledger, after_heals, is_within, quantiles
 from bench.processes.nodes import ProxiedNodes
@@ -45,18 +45,6 @@ from canopy.client.errors import ControlError
 from canopy.client.notices import Gap
 from harness.fault_proxy import FaultProxy
 from overlay.client import Delivery
-
-AWAY: Final = (0.5, 6.0)
-"""Seconds, from and to, between the end of a node and its restart."""
-
-STILL: Final = (1.0, 20.0)
-"""Seconds that a node stands still: up to three times `links.dead_after`."""
-
-REST: Final = 8.0
-"""Seconds that a node is left alone after it is back."""
-
-TOGETHER: Final = 2
-"""Nodes to which something happens at the same time."""
 
 UNDER_WAY: Final = 10.0
 """Seconds after its receipt for which an event may be under way to a node that can be reached."""
@@ -147,12 +135,6 @@ class Account:
         self.seen: list[Seen] = []
         self.early: list[dict[str, Any]] = []  # the first that came early
         self.subscribed: dict[int, float] = {}  # by program: its last acknowledgement after a gap
-        self.started: dict[str, float] = {}  # by name of a node: when it was started last
-        self.kills: list[tuple[float, str, str]] = []  # when, name, id
-        self.pauses: list[tuple[str, float, float]] = []  # name, from, to
-        self.silences: list[
-            tuple[str, float, float]
-        ] = []  # … of nodes that were down or stood still
 
     def told(self, seen: Seen, gap: Gap, wall: float) -> None:
         """A program was told a gap at `wall`."""
@@ -163,7 +145,7 @@ class Account:
     def came(self, seen: Seen, number: int) -> None:
         """A program was given an event."""
         subscribed = self.subscribed.get(id(seen), -inf)
-        started = self.started.get(seen.node, inf)
+        started = self.ledger.started.get(seen.node, inf)
         if self.ledger.answered[number] < started < subscribed:  # NaN: not answered yet
             seen.early += 1
             if len(self.early) < SHOWN:
@@ -185,10 +167,10 @@ class Account:
     def _in_flight(self, number: int, seen: Seen) -> str:
         asked, until = self.ledger.asked[number], self.ledger.answered[number] + UNDER_WAY
         found = ""
-        for at, name, id_ in self.kills:
+        for at, id_, name in self.ledger.kills:
             stood_still = any(
                 name_ == seen.node and since <= at <= to and asked <= to
-                for name_, since, to in self.pauses
+                for name_, since, to in self.ledger.pauses
             )
             if name == seen.node or stood_still or not asked <= at <= until:
                 continue
@@ -202,7 +184,7 @@ class Account:
         counts = dict.fromkeys(OUTCOMES, 0)
         owed = 0
         delays: list[float] = []
-        healed = after_heals(self.silences)
+        healed = after_heals(self.ledger.silences)
         named: list[dict[str, Any]] = []
         for number, answered in enumerate(self.ledger.answered):
             if not answered < end - MARGIN:
@@ -254,83 +236,6 @@ class Account:
         }
 
 
-class Churn:
-    """Harms nodes at random."""
-
-    def __init__(self, nodes: ProxiedNodes, account: Account, rng: Random, every: float) -> None:
-        self.nodes = nodes
-        self.account = account
-        self.rng = rng
-        self.every = every
-        self.story: list[tuple[float, str]] = []
-        self._due: list[tuple[float, str, str]] = []  # what is to be done: when, what, to whom
-        self._busy: dict[str, float] = {}
-        self._silent: dict[str, float] = {}  # since when
-        self._next = 0.0
-        self.faults = 0
-
-    def step(self, is_over: bool) -> bool:
-        """Do what is due, and begin something new unless it `is_over`. Whether nothing is left."""
-        now = time.monotonic()
-        for one in [each for each in sorted(self._due) if each[0] <= now]:
-            self._due.remove(one)
-            self._carry_out(*one[1:])
-        busy = [name for name, until in self._busy.items() if until > now]
-        if not is_over and now >= self._next and len(busy) < TOGETHER:
-            self._next = now + self.rng.expovariate(1 / self.every)
-            self._begin(self.rng.choice([name for name in self.nodes.nodes if name not in busy]))
-        return not self._due
-
-    def _begin(self, name: str) -> None:
-        self.faults += 1
-        now, kind = time.monotonic(), self.rng.choice(("kill", "stop", "stop-kill", "leave"))
-        away, still = self.rng.uniform(*AWAY), self.rng.uniform(*STILL)
-        steps: list[tuple[float, str]] = {
-            "kill": [(0.0, "kill"), (away, "start")],
-            "stop": [(0.0, "stop"), (still, "go on")],
-            "stop-kill": [(0.0, "stop"), (still, "kill"), (still + away, "start")],
-            "leave": [(0.0, "leave"), (away, "start")],
-        }[kind]
-        self._due += [(now + after, what, name) for after, what in steps]
-        self._busy[name] = now + steps[-1][0] + REST
-
-    def _carry_out(self, what: str, name: str) -> None:
-        now, nodes, account = time.monotonic(), self.nodes, self.account
-        self.story.append((now, f"{what} {name}"))
-        if what in ("stop", "kill", "leave"):
-            self._silent.setdefault(name, now)
-        if what == "stop":
-            nodes.pause(name)
-            account.pauses.append((name, now, inf))
-        elif what == "go on":
-            nodes.resume(name)
-            self._went_on(name)
-            self._is_back(name)
-        elif what == "kill":
-            account.kills.append((now, name, nodes.nodes[name].id))
-            nodes.kill(name)
-            self._went_on(name)
-        elif what == "leave":
-            nodes.leave(name)
-        elif nodes.nodes[name].is_up:  # it has not left yet
-            self._due.append((now + 1.0, what, name))
-            self._busy[name] = now + 1.0 + REST
-        else:
-            account.started[name] = now
-            nodes.restart(name, wiped=False)
-            self._is_back(name)
-
-    def _is_back(self, name: str) -> None:
-        self.account.silences.append((name, self._silent.pop(name), time.monotonic()))
-
-    def _went_on(self, name: str) -> None:
-        now = time.monotonic()
-        self.account.pauses = [
-            (other, since, min(to, now) if other == name else to)
-            for other, since, to in self.account.pauses
-        ]
-
-
 def run(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[str, Any]:
     """One run; its report."""
     ledger = Ledger()
@@ -352,14 +257,18 @@ def run(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[s
             time.sleep(0.1)
         for source in sources:
             source.start()
-        churn = Churn(nodes, account, Random(options.seed), options.every)
+        injector = Injector(nodes, ledger, options.seed, sys.maxsize, options.every, CHURNING)
         began = time.monotonic()
-        while True:
-            is_over = time.monotonic() - began > options.seconds
-            if churn.step(is_over) and is_over:
-                break
-            time.sleep(0.05)
-            progress.say(f"{len(ledger.asked):,} events, {len(churn.story)} steps")
+        injector.start()
+        while injector.is_alive() and time.monotonic() - began < options.seconds:
+            time.sleep(0.5)
+            progress.say(f"{len(ledger.asked):,} events, {injector.done} faults")
+        injector.stopping.set()
+        injector.join()
+        if injector.error is not None:
+            raise injector.error
+        for node in nodes.nodes.values():
+            nodes.await_ready(node)
         progress.say("all is back, the rest arrives")
         time.sleep(SETTLE)
         for source in sources:
@@ -373,11 +282,11 @@ def run(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[s
         return {
             "seed": options.seed,
             "seconds": round(end - began),
-            "faults": churn.faults,
+            "faults": injector.done,
             "ended": sum(node.ended for node in nodes.nodes.values()),
             "errors": sorted({each.error for each in programs if each.error}),
             **report,
-            "story": [[round(at, 1), text] for at, text in churn.story],
+            "story": [[round(at, 1), text] for at, text in injector.story],
         }
 
 

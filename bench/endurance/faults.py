@@ -30,6 +30,10 @@ one cluster, which loses its majority."""
 REST: Final = 12.0
 """Seconds: twice what silence takes to count as death (`links.dead_after`)."""
 
+LEAVING: Final = 30.0
+"""Seconds until a node that was asked to leave is started again: more than its bound for leaving
+(`stop.bound`, ten seconds), and time for others to notice. Guess."""
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -39,6 +43,7 @@ class Profile:
     pause: tuple[float, float] = (1.0, 20.0)
     isolate: tuple[float, float] = (0.5, 15.0)
     halves: tuple[float, float] = (5.0, 90.0)
+    leaving: float = LEAVING
 
     def only(self, kinds: Sequence[str]) -> Profile:
         """The same with these of its kinds only; with all of them if none is named."""
@@ -70,14 +75,15 @@ nodes that stand still for longer than anything is kept, an overlay in two halve
 than they can be carried, programs with thousands of subscriptions, and nodes that leave in order.
 """
 
-SILENCING: Final = ("kill", "wipe", "primary", "pause", "isolate", "leave")
+CHURNING: Final = Profile(
+    (("kill", 1), ("pause", 1), ("stop-kill", 1), ("leave", 1)), leaving=LEAVING / 2
+)
+"""What happens to nodes whose programs keep their subscriptions."""
+
+SILENCING: Final = ("kill", "wipe", "primary", "pause", "stop-kill", "isolate", "leave")
 
 PRESSURE: Final = ("flood", "throng", "long-selector")
 """Made by programs (pressure.py), not by faults of nodes or links."""
-
-LEAVING: Final = 30.0
-"""Seconds until a node that was asked to leave is started again: more than its bound for leaving
-(`stop.bound`, ten seconds), and time for others to notice. Guess."""
 
 HALVES: Final = "halves"
 """What stands for both halves among the silent nodes."""
@@ -205,11 +211,11 @@ class Injector(threading.Thread):
             if not fit:
                 return False
             name = self.rng.choice(fit)
-        if kind == "pause":
+        if kind in ("pause", "stop-kill"):
             seconds = self.rng.uniform(*self.profile.pause)
             self._begin(f"pause {name} for {seconds:.1f}", name)
             self.nodes.pause(name)
-            self._after(seconds, f"resume {name}", lambda: self._wake(name))
+            self._after(seconds, f"end of the pause of {name}", lambda: self._wake(name, kind))
         elif kind == "isolate":
             seconds = self.rng.uniform(*self.profile.isolate)
             self._begin(f"isolate {name} for {seconds:.1f}", name)
@@ -220,7 +226,7 @@ class Injector(threading.Thread):
             self._begin(f"leave {name}", name)
             self.ledger.leave(name, time.monotonic())
             self.nodes.leave(name)
-            self._after(LEAVING, f"restart {name}", lambda: self._restart(name, False))
+            self._after(self.profile.leaving, f"restart {name}", lambda: self._restart(name, False))
         else:
             self._kill(name, kind == "wipe", self.rng.uniform(0.3, 10.0))
         return True
@@ -260,12 +266,17 @@ class Injector(threading.Thread):
         self._after(seconds, f"restart {name}", lambda: self._restart(name, wiped))
 
     def _restart(self, name: str, wiped: bool) -> None:
+        self.ledger.started[name] = time.monotonic()
         self.nodes.restart(name, wiped)
         self._rest(name)
 
-    def _wake(self, name: str) -> None:
-        self.nodes.resume(name)
-        self._rest(name)
+    def _wake(self, name: str, kind: str) -> None:
+        self.ledger.pauses.append((name, self._down[name], time.monotonic()))
+        if kind == "stop-kill":
+            self._kill(name, False, self.rng.uniform(0.3, 10.0))
+        else:
+            self.nodes.resume(name)
+            self._rest(name)
 
     def _hold(
         self, ways: list[tuple[str, str]], seconds: float, faults: Faults, silent: str = ""
@@ -284,7 +295,7 @@ class Injector(threading.Thread):
 
     def _begin(self, text: str, name: str) -> None:
         self._note(text)
-        self._down[name] = time.monotonic()
+        self._down.setdefault(name, time.monotonic())
         self._silent[name] = inf
 
     def _rest(self, name: str) -> None:

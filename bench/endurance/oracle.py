@@ -123,7 +123,9 @@ class Ledger:
         self.sources: list[str] = []
         """By event, the node that it was published through."""
         self.sessions: list[Session] = []
-        self.kills: list[tuple[float, str]] = []  # when, the id of the node
+        self.kills: list[tuple[float, str, str]] = []  # when, the node's id and name
+        self.pauses: list[tuple[str, float, float]] = []  # node that stood still, from, to
+        self.started: dict[str, float] = {}  # by node: when it was started again last
         self.silences: list[tuple[str, float, float]] = []  # node, from, to
         self.last_arrival = 0.0
         self.quiet: list[tuple[str, float, float]] = []
@@ -157,7 +159,7 @@ class Ledger:
     def kill(self, name: str, now: float, id_: str = "") -> None:
         """A node was killed, whose id is `id_`; the sessions of its clients end with it."""
         with self._lock:
-            self.kills.append((now, id_))
+            self.kills.append((now, id_, name))
         self.leave(name, now)
 
     def leave(self, name: str, now: float) -> None:
@@ -218,7 +220,7 @@ class Ledger:
     def killed_meanwhile(self, since: float, until: float) -> tuple[str, ...]:
         """The ids of the nodes that were killed in that time."""
         first = bisect_left(self.kills, since, key=itemgetter(0))
-        return tuple(id_ for at, id_ in self.kills[first:] if at <= until)
+        return tuple(id_ for at, id_, _ in self.kills[first:] if at <= until)
 
     def verdict(self, began: float) -> dict[str, Any]:
         """Judge the whole run; times are seconds from `began`."""

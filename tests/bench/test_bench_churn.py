@@ -65,20 +65,20 @@ def test_a_gap_without_a_begin_counts_apart() -> None:
 )
 def test_what_a_killed_node_had_was_in_flight(at: float, name: str, id_: str, what: str) -> None:
     rig = Rig()
-    rig.account.kills.append((at, name, id_))
+    rig.ledger.kills.append((at, id_, name))
     assert rig.found() == what
 
 
 def test_hosts_that_die_while_the_program_s_node_stands_still_excuse_nothing() -> None:
     rig = Rig()
-    rig.account.kills.append((22.0, "b", "host"))
-    rig.account.pauses.append(("a", 21.5, inf))
+    rig.ledger.kills.append((22.0, "host", "b"))
+    rig.ledger.pauses.append(("a", 21.5, inf))
     assert rig.found() == "untold"
 
 
 def test_what_was_accepted_before_the_node_was_started_is_early() -> None:
     rig = Rig()
-    rig.account.started["a"] = 22.0
+    rig.ledger.started["a"] = 22.0
     rig.account.came(rig.seen, rig.number)
     assert rig.seen.early == 0, "it came before the end of the former process was noticed"
     rig.account.told(rig.seen, Gap("reconnected", "", since=OFFSET, until=OFFSET + 23.0), 0.0)
@@ -103,7 +103,7 @@ def test_delays_after_a_heal_are_those_of_events_published_while_nobody_is_silen
     silences: list[tuple[str, float, float]], is_counted: bool
 ) -> None:
     rig = Rig()
-    rig.account.silences = silences
+    rig.ledger.silences = silences
     rig.seen.came[rig.number] = 22.5
     verdict = rig.account.verdict(21.0 + MARGIN + 1.0)
     assert verdict["after_heals"] == is_counted

@@ -113,7 +113,7 @@ def test_the_oracle_distinguishes_lost_duplicate_spurious_and_excused() -> None:
         ledger.answer(range(number, number + 1), 22.0)
     ledger.answer(range(flying, flying + 1), 100.5)
     ledger.silences.append(("a", 101.0, 115.0))
-    ledger.kills.append((115.0 + HELD, "z"))
+    ledger.kills.append((115.0 + HELD, "z", "z"))
     unwanted = next(n for n in range(silent) if not SELECTORS[LEVEL].means(attributes(n)))
     for number in (good, twice, twice, unwanted):
         session.take(number, 0.1)
