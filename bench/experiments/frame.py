@@ -85,8 +85,11 @@ class Experiment(Generic[Plan]):
             return [msgspec.to_builtins(row) for row in self.trials(plan, progress)]
 
     def shown(self, rows: list[Row]) -> str:
-        """The table of these rows, as Markdown; a sentence if it has none."""
+        """The table of these rows, as Markdown, without columns in which no row has anything; a
+        sentence if there are no rows."""
+        spec = Spec.parse(f"{self.name} | {self.table}")
+        columns = [column for column in spec.columns if any(map(column.text, rows))]
         try:
-            return lines_of(Spec.parse(f"{self.name} | {self.table}"), rows)
+            return lines_of(spec._replace(columns=columns), rows)
         except NoRowsError as error:
             return f"{error}\n"

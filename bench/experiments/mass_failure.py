@@ -32,9 +32,6 @@ from overlay.settings import Settings
 BANDS = (0.0, 2.0, 10.0, 30.0)
 """Seconds after the failure that the issues name."""
 
-SOON = 1.0
-"""Seconds within which a delivery is at once."""
-
 REST = 20.0
 """Seconds after the last event: longer than any retry or lease."""
 
@@ -63,7 +60,6 @@ class Band(msgspec.Struct):
     events: int = 0
     expected: int = 0
     delivered: int = 0
-    at_once: int = 0  # … within `SOON`
     worst_s: float = 0.0  # the longest that a delivery took
 
 
@@ -80,9 +76,6 @@ class FailureReport(msgspec.Struct):
     spurious: int  # … that were not expected
     messages_per_event: float  # data plane, before …
     messages_per_event_after: float  # … and after
-    entries_mean: float  # index entries of a host before, replicas included …
-    entries_max: int
-    hosts: int
     doubted: int  # healthy nodes that some node took for dead after the failure
 
 
@@ -120,7 +113,7 @@ class Failure:
         self.first.subscribe()
         start = self._messages()
         self._publish(plan.warm, "before")
-        middle, entries = self._messages(), self._entries()
+        middle = self._messages()
         members = [n for n in self.failing if world.node(n).clusters.role != "none"]
         failed_at = world.now
         self._fail()
@@ -135,9 +128,6 @@ class Failure:
             *self._verdict(failed_at),
             messages_per_event=round((middle - start) / (plan.warm * plan.rate), 2),
             messages_per_event_after=round((end - middle) / (plan.seconds * plan.rate), 2),
-            entries_mean=round(sum(entries) / max(1, len(entries)), 1),
-            entries_max=max(entries, default=0),
-            hosts=len(entries),
             doubted=self._doubted(failed_at),
         )
 
@@ -166,13 +156,6 @@ class Failure:
     def _messages(self) -> int:
         """Data-plane messages that the nodes that stay have sent."""
         return sum(self.world.node(n).counters.get("data_messages", 0) for n in self.up)
-
-    def _entries(self) -> list[int]:
-        found = [
-            sum(len(tree.registrations) for tree in self.world.node(name).hosting.trees.values())
-            for name in self.world.names()
-        ]
-        return [count for count in found if count]
 
     def _verdict(self, failed_at: float) -> tuple[list[Band], int, int]:
         clients, up = self.world.clients, dict.fromkeys(self.up)
@@ -204,7 +187,6 @@ class Failure:
             return False
         took = at - event.published
         band.delivered += 1
-        band.at_once += took <= SOON
         band.worst_s = round(max(band.worst_s, took), 3)
         return True
 
@@ -244,7 +226,6 @@ FAILURE = Experiment(
         for n, since in enumerate(("before", *(f"from {since:g} s on" for since in BANDS)))
     )
     + " | messages_per_event: messages per event before | messages_per_event_after: … and after"
-    " | hosts: hosts | {entries_mean}, {entries_max}: index entries of one, mean and most"
     " | members_failed: members of clusters that failed"
     " | led: every cluster has a primary in the end | twice: delivered twice"
     " | spurious: spurious | doubted: healthy nodes suspected",

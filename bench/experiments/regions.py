@@ -67,10 +67,7 @@ class RegionsRow(msgspec.Struct, frozen=True):
     interested: float  # regions with a recipient, per event
     crossings: float  # copies of an event from one region to another, per event: visits, deliveries
     ratio: float  # crossings per interested region
-    ratio_most: float  # … of the event with most
     own_region: float  # share of the events that enter the region again that they come from
-    answers: float  # other messages between regions meanwhile, per event and …
-    quiet: float  # … that there are without events in the same time
     inside_p50: float | None
     inside_p99: float | None
     across_p50: float | None
@@ -79,9 +76,8 @@ class RegionsRow(msgspec.Struct, frozen=True):
     expected: int
     twice: int  # deliveries of an event that came to a node again
     hosts: dict[str, int]  # virtual nodes, by the region of their hosts
-    near: float  # share of neighbours in the own region
-    together_20: float  # share of the living in the largest part: a fifth of the nodes dead, …
-    together_50: float  # … half of them; the least of some draws, before anything is repaired
+    together_50: float  # share of the living in the largest part with half of the nodes dead: the
+    # least of some draws, before anything is repaired
 
 
 class Crossings:
@@ -92,8 +88,6 @@ class Crossings:
         """Of each node, by id."""
         self.copies: dict[str, Counter[str]] = {}
         """By event, how often it entered which region."""
-        self.others = 0
-        """Messages of other kinds."""
 
     def sent(self, sender: Peer, receiver: Peer, message: Message) -> None:
         """Count a message, if its ends are in two regions."""
@@ -103,8 +97,6 @@ class Crossings:
         if isinstance(message, Visit | Deliver | Undelivered):
             for event in message.events:
                 self.copies.setdefault(event.identity, Counter())[there] += 1
-        else:
-            self.others += 1
 
 
 class RegionsRun:
@@ -141,12 +133,8 @@ class RegionsRun:
         ]
         self._publish(publishers * 2, 0.05)  # they find the tree
         self.world.run(GOSSIP)
-        before, at = self.crossings.others, self.world.now
-        self.world.run(self.plan.events / self.plan.rate)
-        quiet, took = self.crossings.others - before, self.world.now - at
-        before = self.crossings.others
-        topics = self._publish(self.draw.choices(publishers, k=self.plan.events), took)
-        return self._sum_up(topics, self.crossings.others - before, quiet)
+        took = self.plan.events / self.plan.rate
+        return self._sum_up(self._publish(self.draw.choices(publishers, k=self.plan.events), took))
 
     # --- what is done ---
 
@@ -195,7 +183,7 @@ class RegionsRun:
 
     # --- what came out ---
 
-    def _sum_up(self, topics: Sequence[str], others: int, quiet: int) -> RegionsRow:
+    def _sum_up(self, topics: Sequence[str]) -> RegionsRow:
         plan, world = self.plan, self.world
         made = list(islice(world.clients.publications, self.first, None))
         at = {each.identity: each for each in made}
@@ -203,7 +191,6 @@ class RegionsRun:
         reached = {t: {home[name] for name in names} for t, names in self.wanted.items()}
         counts = [sum(self._copies(each.identity).values()) for each in made]
         interested = [len(reached[topic]) for topic in topics]
-        ratios = [n / wanted for n, wanted in zip(counts, interested, strict=True) if wanted]
         inside: list[float] = []
         across: list[float] = []
         shown: Counter[tuple[str, str]] = Counter()
@@ -223,10 +210,7 @@ class RegionsRun:
             interested=round(sum(interested) / len(made), 3),
             crossings=round(sum(counts) / len(made), 3),
             ratio=round(sum(counts) / max(1, sum(interested)), 3),
-            ratio_most=round(max(ratios), 3),
             own_region=round(returned / len(made), 3),
-            answers=round(others / len(made), 1),
-            quiet=round(quiet / len(made), 1),
             inside_p50=quantile(inside, 0.5),
             inside_p99=quantile(inside, 0.99),
             across_p50=quantile(across, 0.5),
@@ -235,8 +219,6 @@ class RegionsRun:
             expected=sum(len(self.wanted[topic]) for topic in topics),
             twice=sum(shown.values()) - len(shown),
             hosts=self._hosts(home),
-            near=self._near(home),
-            together_20=self._together(0.2),
             together_50=self._together(0.5),
         )
 
@@ -254,14 +236,6 @@ class RegionsRun:
                         for host in entry.hosts:
                             found[home[self.world.identities[host.id]]] += 1
         return dict(sorted(found.items()))
-
-    def _near(self, home: dict[str, str]) -> float:
-        ends = [
-            home[self.world.identities[other]] == home[name]
-            for name, others in self._views().items()
-            for other in others
-        ]
-        return round(sum(ends) / max(1, len(ends)), 3)
 
     def _views(self) -> dict[str, list[str]]:
         """By node, the ids of its neighbours."""

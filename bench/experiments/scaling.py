@@ -237,10 +237,6 @@ class Stage:
 
     # --- what there is ---
 
-    def worked(self) -> list[float]:
-        """Seconds of its processor that each host has used so far."""
-        return [self.world.drivers[name].worked for name in self.hosts]
-
     def size(self) -> tuple[int, int]:
         """(virtual nodes, hosts that the maps name)."""
         count, hosts = 0, dict[str, None]()
@@ -264,9 +260,6 @@ def _between(name: str, number: int, parts: int) -> str:
 RAMP = 1.0
 """Virtual seconds in which a burst comes, in steps of a tenth."""
 
-IDLE = 0.05
-"""A host is idle that works for less than this share of its time."""
-
 WINDOW = 0.5
 """Virtual seconds of events by which a burst is judged."""
 
@@ -281,9 +274,6 @@ class Measured(msgspec.Struct, frozen=True):
     virtual_nodes: int
     hosts: int  # that the maps name
     settled_s: float  # from the first event until no map changed any more
-    busiest: float  # share of its time that the busiest host worked, …
-    busy: float  # … that a host worked on average,
-    idle: int  # and how many worked for less than a twentieth of it
 
 
 class ScalingPoint(msgspec.Struct, frozen=True):
@@ -297,9 +287,6 @@ class ScalingPoint(msgspec.Struct, frozen=True):
     p99_ms: float
     virtual_nodes: int
     used: int  # hosts that the maps name
-    busiest: float  # of `Measured`
-    busy: float
-    idle: int
     settled_s: float  # the longest of all rates that were tried
 
 
@@ -358,9 +345,6 @@ class Scale:
                     shown.p99_ms,
                     shown.virtual_nodes,
                     shown.hosts,
-                    shown.busiest,
-                    shown.busy,
-                    shown.idle,
                     max(each.settled_s for each in tried),
                 )
             )
@@ -392,16 +376,17 @@ class Scale:
         self._progress(f"{what}: {rate:.0f} events/s", self._done / self._total)
         stage.publish_at(rate)
         settled = stage.settle()
-        before, began = stage.worked(), stage.world.now
         expected, times = stage.measure(max(self.plan.measured, self.plan.measured_events / rate))
-        passed = stage.world.now - began
-        busy = [(now - then) / passed for now, then in zip(stage.worked(), before, strict=True)]
         nodes, hosts = stage.size()
         found = Measured(
-            round(rate, 1), expected, len(times), p99_ms(times, expected), nodes, hosts,
-            round(settled, 2), round(max(busy), 2), round(sum(busy) / len(busy), 2),
-            sum(each < IDLE for each in busy),
-        )  # fmt: skip
+            round(rate, 1),
+            expected,
+            len(times),
+            p99_ms(times, expected),
+            nodes,
+            hosts,
+            round(settled, 2),
+        )
         stage.drain()
         return found
 

@@ -40,8 +40,6 @@ def test_survivors_get_everything_when_a_fifth_is_killed() -> None:
     assert delivered == expected > 20
     assert [band.events for band in report.bands] == [20, 10, 40, 10, 0]
     assert (report.twice, report.spurious, report.led) == (0, 0, True)
-    assert report.hosts >= 3
-    assert report.entries_max <= 60
 
 
 def test_a_node_that_stands_still_costs_the_others_nothing() -> None:
@@ -60,7 +58,7 @@ def test_what_does_not_arrive_is_expected_all_the_same() -> None:
     assert Failure._count(band, event, 10.4)
     assert Failure._count(band, event, 17.0)
     assert not Failure._count(band, event, None)
-    assert (band.expected, band.delivered, band.at_once, band.worst_s) == (3, 2, 1, 7.0)
+    assert (band.expected, band.delivered, band.worst_s) == (3, 2, 7.0)
 
 
 def test_the_command_reports_what_was_measured() -> None:

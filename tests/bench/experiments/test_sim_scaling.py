@@ -49,9 +49,6 @@ def test_four_hosts_do_at_least_seven_tenths_of_four_times_as_much() -> None:
     assert four.used == 4
     assert four.virtual_nodes > 1
     assert 0 < four.p99_ms <= SMALL.p99_ms
-    for point in (one, four):
-        assert 0 < point.busy <= point.busiest <= 1.01
-        assert point.idle == 0
 
 
 def test_a_burst_is_followed_within_five_seconds_and_loses_nothing() -> None:
