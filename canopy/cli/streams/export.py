@@ -128,9 +128,12 @@ class _Bound(NamedTuple):
         return before and (self.time is None or event.time < self.time)
 
 
+NO_BOUND: Final = _Bound(None, None)
+
+
 def _bound(text: str | None) -> _Bound:
     if text is None:
-        return _Bound(None, None)
+        return NO_BOUND
     start, at = place_of(text)
     if isinstance(start, int):
         return _Bound(start, None)
@@ -201,7 +204,7 @@ def export(
         ):
             count = 0
             bars.begin("exporting", None)
-            for event in _events(reading, bound, bars):
+            for event in kept_events(reading, bars, bound):
                 writer.add(event)
                 count += 1
             bars.fill(counted(count, "event"))
@@ -239,8 +242,9 @@ def _parquet(name: str, selector: str, output: str, node: NodeOptions) -> None:
         click.echo(f"added {counted(count, 'event')} of {name} to {output}", err=True)
 
 
-def _events(reading: Reading, bound: _Bound, bars: Bars) -> Iterator[StreamEvent]:
-    """Yield the events before the bound, up to those that were there when the reading began."""
+def kept_events(reading: Reading, bars: Bars, bound: _Bound = NO_BOUND) -> Iterator[StreamEvent]:
+    """Yield the events before the bound, up to those that were there when the reading began, and
+    show on the present bar how far it is."""
     ends = dict(reading.ends)
     if bound.offset is not None:
         ends = {shard: min(end, bound.offset) for shard, end in ends.items()}

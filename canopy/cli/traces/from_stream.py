@@ -14,9 +14,8 @@ from canopy.cli.display import Bars
 from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
 from canopy.cli.output import console, plain, print_json, table
-from canopy.client.streams.reading import Reading
+from canopy.cli.streams.export import kept_events
 from overlay.client import StreamEvent
-from overlay.phrases import counted
 from streams.log.names import TRACES
 
 # --- `canopy trace streams`: were the rows of streams consumed once? ---
@@ -59,10 +58,6 @@ def streams(folder: str, master: str | None, as_json: bool) -> int:
 FILE: Final = re.compile(r"date=\d{4}-\d\d-\d\d/node=[\w%.~-]+/\d{6}-\d{4,}\.jsonl", re.ASCII)
 """The paths of trace files below their folder. None of them leads out of it."""
 
-LOOK: Final = 0.5
-"""Seconds between two updates of the bar while no rows arrive."""
-
-
 PATIENCE: Final = 30.0
 """Seconds to wait for an answer, and for a node that is away."""
 
@@ -76,13 +71,10 @@ def fetch(stream: str, folder: Path, connect: str | None = None, wait: float = 0
         open_client(connect, wait, reconnect=PATIENCE) as client,
         client.read(stream, start="first", timeout=PATIENCE) as reading,
     ):
-        ends, begins = dict(reading.ends), dict(reading.positions)
         bars.begin("reading the stream", None)
-        while any(reading.positions[shard] < end for shard, end in ends.items()):
-            for event in reading.take(LOOK):
-                if event.offset < ends[event.shard] and event.payload_type == TRACES:
-                    files.add(event)
-            _show(bars, reading, begins, ends)
+        for event in kept_events(reading, bars):
+            if event.payload_type == TRACES:
+                files.add(event)
     if not files.known:
         raise CommandError(
             f"the stream {stream} has no trace records: set trace.stream of the nodes"
@@ -90,12 +82,6 @@ def fetch(stream: str, folder: Path, connect: str | None = None, wait: float = 0
     if files.missing:
         click.echo(f"! {files.missing:,} bytes of trace files are not in the stream", err=True)
     return len(files.known)
-
-
-def _show(bars: Bars, reading: Reading, begins: dict[int, int], ends: dict[int, int]) -> None:
-    done = sum(min(reading.positions[s], end) - begins[s] for s, end in ends.items())
-    total = sum(end - begins[s] for s, end in ends.items())
-    bars.show(done, total or 1, counted(done, "event"))
 
 
 class _Files:
