@@ -204,20 +204,18 @@ class StreamCommands(Machine):
             self.ring.walk()
             return
 
-        self._ask(
-            client,
-            command,
-            lambda ticket: AskStream(ticket, command.name),
-            lambda found: self._look(client, command.request, found),
-        )
+        self._describe(client, command, 0.0)
 
     def on_look_at_intake(self, timer: LookAtIntake) -> None:
         """Describe the stream once more."""
+        self._describe(timer.client, timer, timer.until)
+
+    def _describe(self, client: int, asked: GetStreams | LookAtIntake, until: float) -> None:
         self._ask(
-            timer.client,
-            timer,
-            lambda ticket: AskStream(ticket, timer.name),
-            lambda found: self._look(timer.client, timer.request, found, timer.until),
+            client,
+            asked,
+            lambda ticket: AskStream(ticket, asked.name),
+            lambda found: self._look(client, asked.request, found, until),
         )
 
     def _look_until_captured(self, client: int, request: int, found: StreamFound) -> None:
@@ -225,7 +223,7 @@ class StreamCommands(Machine):
         captures = bool(found.entry.options.capture)
         self._look(client, request, found, self.port.now + INTAKE_WAIT if captures else 0.0)
 
-    def _look(self, client: int, request: int, found: StreamFound, until: float = 0.0) -> None:
+    def _look(self, client: int, request: int, found: StreamFound, until: float) -> None:
         """Ask all replicas for their state."""
         self._ticket += 1
         look = self._looks[self._ticket] = _Look(client, request, found, until)
