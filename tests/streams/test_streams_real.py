@@ -57,7 +57,6 @@ def test_rows_survive_the_loss_of_leaders_and_each_has_a_receipt_that_proves_it(
     first = overlay.clients[0]
     made = first.ask(AddStream(0, "appended"), Streams, PATIENCE).streams[0]
     nodes = {status(client).node: place for place, client in enumerate(overlay.clients)}
-    addresses = [status(client).address for client in overlay.clients]
     stays = next(p for n, p in nodes.items() if n not in {r.node for r in made.shards[0].replicas})
     program = Appending(ControlClient.connect(overlay.folder / str(stays)))
     program.start()
@@ -66,8 +65,8 @@ def test_rows_survive_the_loss_of_leaders_and_each_has_a_receipt_that_proves_it(
         lost = nodes[shard(overlay.clients[stays], "appended").leader]
         overlay.kill(lost)
         program.more(20)
-        overlay.start_again(lost, addresses[lost], addresses[stays])
-        wait_ready(overlay.client_again(lost))
+        overlay.restart(lost)
+        wait_ready(overlay.clients[lost])
         program.more(20)
     program.ended.set()
     program.join(PATIENCE)

@@ -38,15 +38,14 @@ class Node:
         self.overlay = Overlay(folder)
         wait_ready(self.overlay.start())
         self.data = folder / "0"
-        self.address = (self.data / "address").read_text().strip()
         with canopy.connect(self.data) as client:
             made = client.ask(AddStream(0, "orders", replicas=1), Streams, PATIENCE)
             client.ask(AddStream(0, "many", 3, "n", 1), Streams, PATIENCE)
             self.shard = self.data / "streams" / made.streams[0].id / "0"
 
     def start(self) -> None:
-        self.overlay.start_again(0, self.address)
-        wait_ready(self.overlay.client_again(0))
+        self.overlay.restart(0)
+        wait_ready(*self.overlay.clients)
 
     def next(self) -> int:
         """The offset of the next row."""

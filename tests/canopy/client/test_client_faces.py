@@ -55,7 +55,6 @@ class Node:
         self.overlay = Overlay(folder)
         wait_ready(self.overlay.start())
         self.data = folder / "0"
-        self.address = (self.data / "address").read_text().strip()
 
     def kill(self) -> None:
         self.overlay.kill(0)
@@ -79,8 +78,8 @@ class Node:
         self.overlay.processes[0].send_signal(signal.SIGCONT)
 
     def start(self) -> None:
-        self.overlay.start_again(0, self.address)
-        wait_ready(self.overlay.client_again(0))
+        self.overlay.restart(0)
+        wait_ready(*self.overlay.clients)
 
 
 @pytest.fixture(scope="module")

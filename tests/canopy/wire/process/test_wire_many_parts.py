@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from canopy.client.blocking import ControlClient
-from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
+from harness.real_overlay import PATIENCE, Overlay
 from overlay.client import Draft, Located, Publish, Subscribe, Subscribed, Where
 
 CONFIG = """
@@ -74,9 +74,8 @@ def test_counting_over_trees_of_many_virtual_nodes_delivers_what_sqlite_says(
     rng = Random(5)
     overlay = Overlay(tmp_path, CONFIG)
     try:
-        clients = [overlay.start()]
-        clients += [overlay.start(status(clients[0]).address) for _ in range(NODES - 1)]
-        wait_ready(*clients)
+        overlay.grow(NODES)
+        clients = overlay.clients
         wanted = selectors(rng)
         names: dict[str, int] = {}
         for number, selector in enumerate(wanted):

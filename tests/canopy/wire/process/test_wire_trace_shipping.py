@@ -57,7 +57,6 @@ def test_the_stream_has_what_the_files_have_also_after_a_kill_and_no_records_of_
 ) -> None:
     wait_ready(overlay.start())
     data = overlay.folder / "0"
-    address = (data / "address").read_text().strip()
     with canopy.connect(data) as client:
         client.publish({"n": 1})
         until = time.monotonic() + PATIENCE
@@ -70,8 +69,8 @@ def test_the_stream_has_what_the_files_have_also_after_a_kill_and_no_records_of_
         sent(overlay)
     overlay.kill(0)
     (data / "traces-sent").unlink()  # as if it had not been written before the kill
-    overlay.start_again(0, address)
-    wait_ready(overlay.client_again(0))
+    overlay.restart(0)
+    wait_ready(*overlay.clients)
     with canopy.connect(data) as client:
         stream = client.ask(GetStreams(0, "traces"), Streams, PATIENCE).streams[0].id
         with client.read("traces", start="first", durable="d") as reading:
