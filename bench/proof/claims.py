@@ -220,8 +220,8 @@ CLAIMS: Final = (
     Claim(
         "week",
         "Nodes with keys run for a week of slow churn, and neither memory nor disks grow.",
-        "python -m bench.endurance.days --nodes 12 --hours 2 --keys --certificate 0.5 --stream "
-        "--seed {seed} --json",
+        "python -m bench.endurance.days --nodes 12 --hours 2 --rate 0.3 --keys --certificate 0.5 "
+        "--stream --seed {seed} --json",
         size="minutes",
         unit="simulated minutes",
         lost="violations rows_lost",
