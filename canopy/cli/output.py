@@ -13,7 +13,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,6 +22,11 @@ from overlay.phrases import shown_json
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+
+PIPE_WIDTH: Final = 1_000
+"""The characters of a line where no terminal says how many there are: a file is not narrow, and a
+name that were broken in a table would not be found by grep."""
 
 
 def plain(value: Any) -> Any:
@@ -58,7 +63,10 @@ def console() -> Console:
         def on_broken_pipe(self) -> None:
             raise
 
-    return PipedConsole(highlight=False, soft_wrap=False)
+    found = PipedConsole(highlight=False, soft_wrap=False)
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found.width = PIPE_WIDTH
+    return found
 
 
 def on_reader_gone(call: Callable[[], None]) -> None:

@@ -44,7 +44,6 @@ def window_of(since: str | None, until: str | None) -> TimeWindow:
 
 EXAMPLES_PRINTED: Final = 5  # findings of one kind that are printed, beside their number
 NODES_PRINTED: Final = 40  # nodes in the table, those with findings first
-PIPE_WIDTH: Final = 140  # characters of a line, where no terminal says it: a file is not narrow
 SIGNS: Final = {"complete": ("✓", "green"), "findings": ("!", "red")}
 
 
@@ -108,8 +107,6 @@ def time_text(seconds: float | None, day: bool = True) -> str:
 def show(found: TraceCheck) -> None:
     """Print the result: the verdict in a sentence, findings, notes, overlays and nodes."""
     screen = console()
-    if not screen.is_terminal:
-        screen.width = PIPE_WIDTH
     sign, colour = SIGNS.get(found.result, ("?", "yellow"))
     nodes = counted(len(found.nodes), "node")
     screen.print(f"[bold {colour}]{sign} {_headline(found)}[/]", soft_wrap=True)

@@ -19,7 +19,7 @@ from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.parameters import Number
-from canopy.cli.traces.check import PIPE_WIDTH, check, time_text, window_of
+from canopy.cli.traces.check import check, time_text, window_of
 from canopy.cli.traces.export import export
 from canopy.cli.traces.from_stream import streams
 from canopy.cli.traces.prune import prune
@@ -313,8 +313,6 @@ def _show(found: AnalysisSummary) -> None:
     from canopy.traces.analysis.verdict.outcome import NOT_EXACT
 
     screen = console()
-    if not screen.is_terminal:
-        screen.width = PIPE_WIDTH
     read = f"{counted(found.published, 'event')} from {counted(found.nodes, 'node')}"
     screen.print(f"{read}; {verdict_line(found)}", soft_wrap=True)
     if found.wrong:

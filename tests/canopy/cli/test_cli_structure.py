@@ -14,6 +14,7 @@ import pytest
 
 from canopy.cli.hints import ALIASES, EMPTY, SYNONYMS, HintingGroup
 from canopy.cli.main import canopy, main
+from canopy.cli.output import console, table
 from canopy.cli.parameters import MOST, Number
 from tests.canopy.cli.scripted_node import out_of
 from tests.support.real.fake_control import FakeControl
@@ -140,6 +141,21 @@ def test_a_number_of_an_option_is_one_that_a_timer_takes() -> None:
     with pytest.raises(click.BadParameter, match="nan is not a number"):
         Number(min=0).convert("nan", None, None)
     assert Number(min=0).convert("inf", None, None) == MOST
+
+
+def test_a_pipe_gets_names_unbroken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`canopy stream ls | grep NAME` finds it; who sets COLUMNS has a reason."""
+    name, columns = "measurements-of-" * 12, [f">column {number}" for number in range(9)]
+    for width, found in (("", True), ("80", False)):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if width:
+            monkeypatch.setenv("COLUMNS", width)
+        rows = table("stream", *columns)
+        rows.add_row(name, *columns)
+        console().print(rows)
+        assert (name in capsys.readouterr().out) is found
 
 
 class Terminal(io.TextIOWrapper):
