@@ -195,7 +195,6 @@ MAX_CONFIGURATIONS: Final = 32
 compared."""
 
 REPORT_INTERVAL: Final = 10.0  # between two lines of progress of `sim soak` and `sim pairs`
-LINE_INTERVAL: Final = 1.0  # between two lines of progress of one stage of a run
 
 REDRAW_INTERVAL: Final = 0.1
 """The pause between two updates of a bar: a run reports progress for every node and event."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from canopy.cli.connect import json_option, quiet_option
-from canopy.cli.constants import LINE_INTERVAL, MAX_CONFIGURATIONS, REDRAW_INTERVAL
-from canopy.cli.display import Bars
+from canopy.cli.constants import MAX_CONFIGURATIONS, REDRAW_INTERVAL
+from canopy.cli.display import Display
 from canopy.cli.output import console, table
 from canopy.sim.world.cost import resident
 
@@ -27,38 +27,27 @@ if TYPE_CHECKING:
     from overlay.settings import Settings
 
 
-# The progress of a simulation on standard error: a bar per stage, or lines without a terminal.
-#
-# A bar shows virtual time beside wall-clock time, and this process's memory: a large world takes
-# minutes and gigabytes.
-
-
-class SimProgress(Bars):
-    """Implements `canopy.sim.scenario.run.Progress`. A context manager."""
+class SimProgress(Display):
+    """Shows a step for each stage of a simulation, with its virtual time and this process's memory:
+    a large world takes minutes and gigabytes. Implements `canopy.sim.scenario.run.Progress`."""
 
     def __init__(self, quiet: bool = False) -> None:
         super().__init__(quiet)
-        self._stage, self._shown_at = "", 0.0
+        self._shown_at = 0.0
 
     def __exit__(self, *exc: object) -> None:
         if exc[0] is None:
-            self.fill()
+            self.done()
         super().__exit__(*exc)
 
     def __call__(self, stage: str, at: float, share: float) -> None:
         """Show that `stage` is `share` done (0 to 1) at virtual second `at`."""
-        now = time.monotonic()
-        pause = REDRAW_INTERVAL if self.fancy else LINE_INTERVAL
-        if self.quiet or (stage == self._stage and now - self._shown_at < pause):
-            return
-        if stage != self._stage and self.fancy:
-            self.fill()
-            self.begin(stage, 1.0)
-        self._stage, self._shown_at = stage, now
-        if self.fancy:
-            self.show(share, facts=f"{at:8.1f} s of virtual time, {resident() / 1e9:.1f} GB")
-        else:
-            click.echo(f"{stage:10} {share:4.0%}  at {at:8.1f} s of virtual time", err=True)
+        if stage != self._text:
+            self.step(stage, 1.0)
+        elif time.monotonic() - self._shown_at >= REDRAW_INTERVAL:
+            self._shown_at = time.monotonic()
+            facts = f"{at:8.1f} s of virtual time, {resident() / 1e9:.1f} GB"
+            self.update(share, 1.0, facts if self.fancy else f"{share:4.0%}  at {facts.strip()}")
 
 
 SAME: Final = ("nodes", "routing", "subscriptions", "published", "expected", "delivered")
@@ -106,7 +95,6 @@ def replay(
     """
     import msgspec
 
-    from canopy.cli.sim.replay import SimProgress
     from canopy.sim.scenario.recorded_run import RecordedRun
     from canopy.sim.scenario.replay import replay as run
     from canopy.wire.transport.codec import WireCodec
