@@ -128,7 +128,9 @@ class StreamMachines:
         self.captures = Captures(led, hosts, ask, close)
         gone = self.readers.client_gone
         self.copies = Copies(led, hosts, locator, questions, ask, gone)
-        hosts.report_also(self._intake, tables.keys, forks.status)
+        hosts.report_also(
+            lambda shard: (self._intake(shard), tables.keys(shard), forks.status(shard))
+        )
         checks = LogChecks(port, hosts.replicas, hosts.entries)
         halves = TransactionServer(led, forks.main)
         self.transactors = Transactors(port, locator)

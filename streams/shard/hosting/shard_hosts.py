@@ -97,6 +97,11 @@ LOST_SHOWN: Final = 8
 """Losses at the end of a shard's log that are listed."""
 
 
+Offered = tuple[IntakeInfo | None, int | None, tuple[ForkInfo, ...]]
+"""The state of what services do for a shard: its intake, the number of keys of its table, and its
+forks at this node."""
+
+
 class LookAtShards(Timer, frozen=True):
     """Time to look at shards without an owner, and at rows to remove."""
 
@@ -158,23 +163,15 @@ class ShardHosts(Machine):
         self.hosted: dict[str, HostedShard] = {}
         self.entries: dict[str, StreamEntry] = {}
         """By stream id, from the heartbeats of owners."""
-        self._intake: Callable[[str], IntakeInfo | None] = lambda shard: None
-        self._keys: Callable[[str], int | None] = lambda shard: None
-        self._forks: Callable[[str], tuple[ForkInfo, ...]] = lambda shard: ()
+        self._offered: Callable[[str], Offered] = lambda shard: (None, None, ())
         self._owners: dict[NodeId, float] = {}  # when one of them was heard last
         self._lost: dict[str, list[StreamEntry]] = {}  # by the key that is looked up
         self._leaving_since: float | None = None
         self._is_released = False
 
-    def report_also(
-        self,
-        intake: Callable[[str], IntakeInfo | None],
-        keys: Callable[[str], int | None],
-        forks: Callable[[str], tuple[ForkInfo, ...]],
-    ) -> None:
-        """Include in the status of a shard its intake, the number of keys of its table, and its
-        forks at this node. Called once, by the builder of the services."""
-        self._intake, self._keys, self._forks = intake, keys, forks
+    def report_also(self, offered: Callable[[str], Offered]) -> None:
+        """Include this in the status of a shard. Called once, by the builder of the services."""
+        self._offered = offered
 
     def handlers(self) -> Handlers:
         """The handlers of this machine, and those of a replica, for the one that is meant."""
@@ -451,8 +448,7 @@ class ShardHosts(Machine):
 
     def status(self, replica: Replica) -> ShardStatus:
         """The state of a replica of this node."""
-        shard = replica.shard
-        return _status(replica, self._intake(shard), self._keys(shard), self._forks(shard))
+        return _status(replica, *self._offered(replica.shard))
 
     def held_shards(self) -> tuple[HeldShard, ...]:
         """The shards of this node for people, the first `SHOWN`."""
