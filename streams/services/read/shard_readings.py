@@ -246,7 +246,7 @@ class ShardReadings(LedShard):
     ) -> None:
         wanted = message.durable
         if wanted is None:
-            self._begin(sender, message, predicate, position, "", 0)
+            self._begin(sender, message, predicate, position)
             return
 
         def attached(found: ConsumerPosition | ReadingRefusal) -> None:
@@ -257,7 +257,7 @@ class ShardReadings(LedShard):
             if start < self.first <= position and message.start.kind == OFFSET:
                 start = position  # its own is lost; the program has chosen one that is there
             self._fence(wanted.name, found.attachment)
-            self._begin(sender, message, predicate, start, wanted.name, found.attachment)
+            self._begin(sender, message, predicate, start, found.attachment)
 
         if not self.first <= position <= self.end and self.durable.known(wanted.name) is None:
             self._refuse(sender, message.reading, self._out_of_range(position))
@@ -280,13 +280,13 @@ class ShardReadings(LedShard):
         message: ReadShard,
         predicate: Predicate | None,
         position: int,
-        durable: str,
-        attachment: int,
+        attachment: int = 0,
     ) -> None:
         if not self.first <= position <= self.end:
+            durable = "" if message.durable is None else message.durable.name
             self._refuse(sender, message.reading, self._out_of_range(position, durable))
             return
-        reading = self._take(sender, message, predicate, position, self.end, durable, attachment)
+        reading = self._take(sender, message, predicate, position, self.end, attachment)
         if position == self.tail.position:
             number = self.tail.number
         else:
@@ -300,7 +300,6 @@ class ShardReadings(LedShard):
         predicate: Predicate | None,
         position: int,
         end: int,
-        durable: str = "",
         attachment: int = 0,
     ) -> ShardReading:
         """Add a reading, and send its node `ReadingBegan`."""
@@ -309,7 +308,8 @@ class ShardReadings(LedShard):
         reading = ShardReading(sender, message.reading, text, predicate)
         reading.permitted, reading.shares = message.permitted, message.shares
         reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
-        reading.durable, reading.attachment = durable, attachment
+        reading.durable = "" if message.durable is None else message.durable.name
+        reading.attachment = attachment
         if not self.readings:
             self.later(LookAtShardReadings, LOOK)
         self.readings[reading.key] = reading
