@@ -285,9 +285,7 @@ def run(repetitions: int, requests: int, events: int, place: Path) -> list[dict[
                     print(f"{repetition} {name} {found[name][-1]}", file=sys.stderr)
     finally:
         nodes.stop()
-    return [
-        {"face": name, "repetitions": repetitions, **medians(each)} for name, each in found.items()
-    ]
+    return [{"face": name, "repetitions": repetitions, **medians(found[name])} for name in faces]
 
 
 def main() -> None:

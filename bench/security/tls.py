@@ -57,19 +57,16 @@ SIZE: Final = 100
 
 
 class Nodes:
-    """One overlay. `options`: more arguments of each node's command line; `first`: of the first
-    one's."""
+    """One overlay. `first`: more arguments of the first node's command line."""
 
     def __init__(
         self,
         folder: Path,
         count: int,
         secured: bool,
-        options: Sequence[str] = (),
         first: Sequence[str] = (),
     ) -> None:
         self.folder = folder
-        self.options = options
         self.processes: list[subprocess.Popen[bytes]] = []
         self.clients: list[Client] = []
         if secured:
@@ -100,7 +97,7 @@ class Nodes:
 
     def start(self, number: int, *arguments: str) -> None:
         command = [sys.executable, "node.py", "--listen", "127.0.0.1:0", "--no-directory"]
-        command += ["--no-trace", "--data", str(self.data(number)), *self.options, *arguments]
+        command += ["--no-trace", "--data", str(self.data(number)), *arguments]
         with (self.folder / f"{number}.log").open("wb") as log:
             self.processes.append(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log))
 
