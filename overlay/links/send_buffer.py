@@ -256,7 +256,7 @@ class QueueLimit:
     (T3), and whether so much waits that the link is congested. Times are monotonic seconds."""
 
     __slots__ = (
-        *("is_congested", "resize_at", "_buffer", "_most", "_out_since", "_replay", "_waited"),
+        *("is_congested", "out_since", "resize_at", "_buffer", "_most", "_replay", "_waited"),
     )
 
     def __init__(self, settings: LinkSettings, buffer: SendBuffer, now: float) -> None:
@@ -265,7 +265,7 @@ class QueueLimit:
             settings.queue_floor, settings.queue, settings.queue_decay, settings.dead_after, now
         )
         self.resize_at = now + BACKLOG_PERIOD
-        self._out_since = NEVER  # when the peer fell silent or its connection was lost
+        self.out_since = NEVER  # when the peer fell silent or its connection was lost
         self.reset(buffer)
 
     def reset(self, buffer: SendBuffer) -> None:
@@ -274,19 +274,14 @@ class QueueLimit:
         self.is_congested = False  # LinkCongested was emitted, when …
         self._waited = 0  # … so many bytes waited, or since then more
 
-    @property
-    def is_out(self) -> bool:
-        """Whether the peer is out of reach."""
-        return self._out_since != NEVER
-
     def out_of_reach(self, now: float) -> None:
         """Note that the peer fell silent, or its connection was lost."""
-        self._out_since = min(self._out_since, now)
+        self.out_since = min(self.out_since, now)
 
     def in_reach(self, now: float) -> None:
         """Note that the peer, which was out of reach, has answered."""
-        self._replay.reconnected(now - self._out_since, now)
-        self._out_since = NEVER
+        self._replay.reconnected(now - self.out_since, now)
+        self.out_since = NEVER
 
     def extend(self, size: int, now: float) -> bool:
         """The queue has no room for `size` bytes: whether more may wait by now, since much is

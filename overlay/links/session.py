@@ -486,7 +486,7 @@ class LinkSession(HasDeadline):
         suspicion = self.suspicion
         if suspicion.is_suspected or suspicion.report_at != NEVER:
             suspicion.clear()
-        if self.queue_limit.is_out and self.state is SessionState.CONNECTED:
+        if self.queue_limit.out_since != NEVER and self.state is SessionState.CONNECTED:
             self.queue_limit.in_reach(now)
         self.retransmission.restart(now)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 
@@ -95,14 +95,6 @@ class ServedLoad(msgspec.Struct, frozen=True, array_like=True):
 
     busy: Share
     nodes: tuple[VirtualNodeLoad, ...]
-
-
-class LoadReporter(Protocol):
-    """The part of a host that knows how much waits there."""
-
-    @property
-    def load(self) -> HostLoad | None:
-        """The load to report to publishers; None: no events wait."""
 
 
 class LoadMeter:

@@ -25,7 +25,8 @@ from overlay.upper_tree.host.constants import (
     ANNOUNCED_MOST,
 )
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host_load import HostLoad, LoadReporter
+from overlay.upper_tree.host.visit_scheduler import VisitScheduler
+from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import Accepted, Location
 
 Taken = tuple[tuple[str, ...], tuple[int, ...]]
@@ -66,10 +67,10 @@ class Acceptances:
     publisher, for at most `ACCEPTED_WITHIN` seconds. It also forgets what it has announced to
     publishers, first for the publisher to which a full announcement was made longest ago."""
 
-    def __init__(self, port: Port, reporter: LoadReporter) -> None:
-        """`reporter`: of this host's work."""
+    def __init__(self, port: Port, scheduler: VisitScheduler) -> None:
+        """`scheduler`: of this host, for its load."""
         self._port = port
-        self._reporter = reporter
+        self._scheduler = scheduler
         self._announced: BoundedDict[NodeId, Announced] = BoundedDict(ANNOUNCED_MOST)
         self._unsent: dict[NodeId, Unsent] = {}
         self._sent_at: BoundedDict[NodeId, float] = BoundedDict(ANNOUNCED_MOST)
@@ -94,7 +95,7 @@ class Acceptances:
     ) -> None:
         """Tell the publisher `origin`, now or with later acceptances, that these events were
         taken."""
-        load = self._reporter.load
+        load = self._scheduler.load
         is_news = bool(locations) or load is not None
         unsent = self._unsent.get(origin.id)
         if unsent is not None and unsent.incarnation != incarnation:

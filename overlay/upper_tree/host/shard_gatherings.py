@@ -41,7 +41,7 @@ from overlay.upper_tree.host.constants import (
     SILENT_HOSTS,
 )
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host_load import LoadReporter
+from overlay.upper_tree.host.visit_scheduler import VisitScheduler
 from overlay.upper_tree.messages import Accepted, Entry, Part, PartTaken, TreeMoved, Visit
 
 Shards = tuple[Interval, ...]
@@ -98,11 +98,13 @@ class OpenGathering(msgspec.Struct):
 class ShardGathering(Machine):
     """The gatherings of one host. Bounded: the oldest are forgotten first."""
 
-    def __init__(self, port: Port, trees: Mapping[str, HostedTree], reporter: LoadReporter) -> None:
-        """`trees` are the host's; `reporter`: of its work, to publishers."""
+    def __init__(
+        self, port: Port, trees: Mapping[str, HostedTree], scheduler: VisitScheduler
+    ) -> None:
+        """`trees` are the host's; `scheduler`: of the host, for its load."""
         super().__init__(port)
         self._trees = trees
-        self._reporter = reporter
+        self._scheduler = scheduler
         self._open: dict[int, OpenGathering] = {}
         self._events = 0
         self._last = 0
@@ -250,7 +252,7 @@ class ShardGathering(Machine):
             incarnation = gathering.visit.events[0].incarnation
             taken = (((gathering.attribute,), sequences),)
             self.port.send(
-                gathering.visit.origin, Accepted(incarnation, taken, (), self._reporter.load)
+                gathering.visit.origin, Accepted(incarnation, taken, (), self._scheduler.load)
             )
 
     def _close(self, number: int) -> None:
