@@ -60,9 +60,11 @@ REPLY_CODES: Final = {
 """Exit codes for the code of a node's `Failed` reply; FAILURE for any other."""
 
 
-OUTPUT_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS))
-"""Errors of writing to standard output that are not the program's: the disk or the quota is
-full."""
+OUTPUT_ERRNOS: Final = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF)
+)
+"""Errors of writing to standard output that are not the program's: the disk or the quota is full,
+or it is closed."""
 
 
 class CommandError(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -210,8 +211,31 @@ def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
     ), error.end
 
 
+STANDARD_FILES: Final = (
+    ("stdin", "r", os.O_RDONLY),
+    ("stdout", "w", os.O_RDONLY),  # so that writing fails
+    ("stderr", "w", os.O_WRONLY),
+)
+"""By descriptor, the file's name in `sys`, its mode there, and how /dev/null stands in for it."""
+
+
+def open_standard_files() -> None:
+    """Open those of the standard files that are closed, as ``>&-`` of a shell leaves them. The next
+    files to be opened would take their places, and what is written to standard error would be in a
+    node's state. Writing to standard output fails as before; there is no input, and messages are
+    dropped."""
+    for descriptor, (name, mode, flags) in enumerate(STANDARD_FILES):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, flags), True)  # it gets the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line `args` (without the program's name). Returns the exit code."""
+    open_standard_files()
     escape_what_cannot_be_shown()
     try:
         code = canopy.main(

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -71,6 +72,26 @@ class TestStandardOutput:
             )
         assert found.returncode == 1
         assert found.stderr.endswith(b"Error: cannot write: No space left on device\n")
+
+    def test_a_closed_file_is_no_bug_and_another_does_not_take_its_place(
+        self, node: FakeControl, tmp_path: Path
+    ) -> None:
+        """With ``2>&-`` a node's state would get what its libraries write to standard error."""
+        command = shlex.join(
+            [sys.executable, "-m", "canopy", "status", "--connect", str(node.data)]
+        )
+        found = subprocess.run(["sh", "-c", f"exec {command} >&-"], stderr=subprocess.PIPE)
+        assert found.returncode == 1
+        assert found.stderr.endswith(b"Error: cannot write: Bad file descriptor\n")
+        state = tmp_path / "state"
+        program = (
+            "import os, sys; from canopy.cli.main import open_standard_files;"
+            "open_standard_files(); file = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY);"
+            "os.write(file, b'whole'); print('x', file=sys.stderr, flush=True); os.write(2, b'y')"
+        )
+        command = shlex.join([sys.executable, "-c", program, str(state)])
+        subprocess.run(["sh", "-c", f"exec {command} <&- >&- 2>&-"], check=True)
+        assert state.read_bytes() == b"whole"
 
 
 def reader_leaves(command: str, data: Path, *args: str) -> tuple[int, bytes]:
