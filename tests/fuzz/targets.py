@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import json
+import shutil
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable
@@ -259,7 +261,9 @@ def gateway_mqtt(data: bytes) -> None:
 
 @cache
 def _scratch() -> Path:
-    return Path(tempfile.mkdtemp(prefix="canopy-fuzz-"))
+    folder = tempfile.mkdtemp(prefix="canopy-fuzz-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 @target(lambda: [b"listen: 127.0.0.1:0\ntree:\n  hosts: 3\npeers: [127.0.0.1:4470]\n"])
