@@ -306,26 +306,7 @@ def ls(data: Path | None, as_json: bool) -> None:
             "until": own.ends,
         }
         rows.append(("node", principal.id, role, principal.tenant, f"until {ends}"))
-    for made, restriction, is_present in issuers_of(folder):
-        found["issuers"].append(
-            {
-                "id": made.id,
-                "roles": list(restriction.roles) if restriction else None,
-                "tenants": restriction and restriction.tenants,
-                "ids": restriction and restriction.ids,
-                "until": made.ends,
-                "present": is_present,
-            }
-        )
-        name = "issuer" if is_present else "former issuer"
-        roles = ", ".join(restriction.roles) if restriction else "any"
-        tenants = (
-            "any"
-            if restriction is None or restriction.tenants is None
-            else ", ".join(tenant or "none" for tenant in restriction.tenants)
-        )
-        most = f", {restriction.ids} ids" if restriction and restriction.ids else ""
-        rows.append((name, made.id, roles, tenants, f"until {when(made.ends)}{most}"))
+    rows += issuer_rows(folder, found["issuers"])
     if folder.is_issuer:
         ledger = Ledger(folder.path)
         found["signed"] = len(ledger.live(time.time(), revoked))
@@ -462,6 +443,32 @@ def rotate(data: Path | None, finish: bool, anyway: bool, as_json: bool) -> None
     out.print("there is a new root; nodes that run renew within a minute. Then:")
     out.print("  canopy keys rotate --finish")
     out.print(f"move {folder.path / 'root.key'} to a safe place, offline", highlight=False)
+
+
+def issuer_rows(folder: Any, found: list[Any]) -> list[tuple[str, ...]]:
+    """Return the rows of issuers for `ls`, and append their objects for `--json` to `found`."""
+    rows: list[tuple[str, ...]] = []
+    for made, restriction, is_present in issuers_of(folder):
+        found.append(
+            {
+                "id": made.id,
+                "roles": list(restriction.roles) if restriction else None,
+                "tenants": restriction and restriction.tenants,
+                "ids": restriction and restriction.ids,
+                "until": made.ends,
+                "present": is_present,
+            }
+        )
+        name = "issuer" if is_present else "former issuer"
+        roles = ", ".join(restriction.roles) if restriction else "any"
+        tenants = (
+            "any"
+            if restriction is None or restriction.tenants is None
+            else ", ".join(tenant or "none" for tenant in restriction.tenants)
+        )
+        most = f", {restriction.ids} ids" if restriction and restriction.ids else ""
+        rows.append((name, made.id, roles, tenants, f"until {when(made.ends)}{most}"))
+    return rows
 
 
 def invitation_rows(invitations: dict[str, Any], found: list[Any]) -> list[tuple[str, ...]]:
