@@ -23,6 +23,7 @@ SQLite in WAL mode with `synchronous = NORMAL`. All on one machine, whose cores 
 
 from __future__ import annotations
 
+import sqlite3
 import statistics
 import sys
 import tempfile
@@ -72,7 +73,7 @@ class Pair(NamedTuple):
         """The number of the newest row of the copy."""
         try:
             return int(self.target.execute("SELECT max(id) FROM orders")[0][0] or 0)
-        except Exception:  # there is no such table yet, as each driver says it
+        except (sqlite3.OperationalError, ValueError):  # there is no such table yet
             return 0
 
     def await_last(self, number: int) -> float:

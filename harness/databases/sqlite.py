@@ -82,7 +82,10 @@ class Sqlite:
             self.kinds = LOOSE if loose else FINITE
         self.path = path
         self.url = f"sqlite:{path}"
-        self._link = sqlite3.connect(path, isolation_level=None, timeout=30)
+        # Of one thread at a time, not always the same.
+        self._link = sqlite3.connect(
+            path, isolation_level=None, timeout=30, check_same_thread=False
+        )
         self._link.execute("PRAGMA journal_mode = WAL")
         self._link.execute("PRAGMA synchronous = OFF")
 
