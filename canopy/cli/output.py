@@ -13,6 +13,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -130,3 +131,8 @@ def printable(value: object) -> str:
         return repr(value)
     shown = visible(str(value))
     return shown if shown and " " not in shown else f"'{shown}'"
+
+
+def when(seconds: float) -> str:
+    """Return a point in time in UTC, to the minute."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

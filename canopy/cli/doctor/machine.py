@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from canopy.cli.output import when
 from canopy.wire.durable import sync_data
 from overlay.phrases import as_argument
 
@@ -256,7 +257,7 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
         return
     now = time.time()
     left = certificate.ends - now
-    until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(certificate.ends))
+    until = when(certificate.ends)
     role = certificate.principal.role.name.lower()
     if certificate.begins > now:
         yield Finding(
@@ -333,7 +334,7 @@ def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
         yield Finding("keys", "error", str(error))
         return
     ends = issuer.certificate.not_valid_after_utc.timestamp()
-    until = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(ends))
+    until = when(ends)
     remedy = "canopy keys issuer, with the root's key, into this data folder"
     may = "any node" if restriction is None else str(restriction)
     if issuer.id in revoked:

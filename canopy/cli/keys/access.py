@@ -13,8 +13,8 @@ import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
-from canopy.cli.keys.command import data_option, key_folder, when
-from canopy.cli.output import console, print_json, table
+from canopy.cli.keys.command import data_option, key_folder
+from canopy.cli.output import console, print_json, table, when
 from canopy.cli.parameters import parse_period
 
 if TYPE_CHECKING:

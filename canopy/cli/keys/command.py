@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import click
 from canopy.cli.completion import context_names
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import console, print_json, table
+from canopy.cli.output import console, print_json, table, when
 from canopy.cli.parameters import parse_period
 from overlay.phrases import as_argument
 
@@ -556,11 +555,6 @@ def own_address(folder: Path) -> tuple[str, ...]:
         raise click.UsageError(
             "no node runs here: start it first, or say where it will be with --address HOST:PORT"
         ) from None
-
-
-def when(seconds: float) -> str:
-    """Return a point in time in UTC, to the minute."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 # --- `canopy keys seal`: keys by which programs seal payloads (docs/guide/security.md) ---
