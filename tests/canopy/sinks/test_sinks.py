@@ -218,7 +218,7 @@ def test_another_stream_or_selector_is_refused_and_so_is_what_is_not_kept(
     with pytest.raises(SinkError, match="another selector: all events"):
         SqliteSink(db, "sum").read(client, "s", "n > 3")
     stream.first = 6
-    with pytest.raises(CommandFailed, match="rows below 6 are not kept") as failed:
+    with pytest.raises(CommandFailed, match="rows below 6 are no longer kept") as failed:
         SqliteSink(db, "sum").read(client, "s")
     assert failed.value.code == "offset-out-of-range"
     stream.first, stream.stream_id = 0, "id of another s"
