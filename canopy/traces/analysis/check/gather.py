@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from canopy.traces.analysis.completeness.claims import EVENTS_COUNTED
 from canopy.traces.analysis.completeness.collect import node_of
-from canopy.traces.analysis.completeness.facts import FileFacts, PeerFacts
+from canopy.traces.analysis.completeness.facts import EVENTS_COUNTED, FileFacts, PeerFacts
 from canopy.traces.analysis.constants import CLOCK_STEP, LINE_CHARACTERS, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import DAMAGED, LineParser, lines_of, pieces
 from canopy.traces.schema import ROW_KINDS

@@ -16,9 +16,8 @@ from canopy.traces.analysis.check.findings import (
 )
 from canopy.traces.analysis.check.gather import GatheredFile, RunPart, read_file
 from canopy.traces.analysis.check.result import TraceCheck
-from canopy.traces.analysis.completeness.claims import gaps_of
 from canopy.traces.analysis.completeness.collect import Completeness, node_of
-from canopy.traces.analysis.completeness.facts import joined_peers
+from canopy.traces.analysis.completeness.facts import gaps_of, joined_peers
 from canopy.traces.analysis.completeness.holes import runs_of
 from canopy.traces.analysis.completeness.overlays import overlays_of
 from canopy.traces.analysis.read import SUFFIXES, check_folder, trace_files

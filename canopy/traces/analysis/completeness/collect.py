@@ -12,8 +12,14 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from canopy.traces.analysis.completeness.claims import EVENTS_COUNTED, gaps_of
-from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, PeerFacts, joined_peers
+from canopy.traces.analysis.completeness.facts import (
+    EVENTS_COUNTED,
+    FileFacts,
+    FileGap,
+    PeerFacts,
+    gaps_of,
+    joined_peers,
+)
 from canopy.traces.analysis.completeness.holes import RunFacts, runs_of
 from canopy.traces.analysis.completeness.overlays import OverlayFacts, overlays_of
 from canopy.traces.analysis.constants import CLOCK_STEP, CLOCKS_AGREE

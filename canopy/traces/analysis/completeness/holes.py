@@ -12,8 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from canopy.traces.analysis.completeness import claims
-from canopy.traces.analysis.completeness.facts import FOREVER, FileFacts, PeerFacts, RecordGap
+from canopy.traces.analysis.completeness.facts import (
+    DISORDER,
+    FOREVER,
+    FileFacts,
+    PeerFacts,
+    RecordGap,
+    share_of,
+)
 from canopy.traces.analysis.constants import FLUSH_SECONDS, NANOSECONDS
 
 EARLIER: Final = "its earlier records were not read"
@@ -66,8 +72,8 @@ class RunFacts:
     """The share of its own events that it traces, from the event with this number on, where that is
     not `sample`; by number."""
     doubts: tuple[str, ...] = ()
-    """Contradictions between its records' claims about themselves and about others (``claims.py``),
-    in sentences."""
+    """Contradictions between its records' claims about themselves and about others, in
+    sentences."""
 
     @property
     def begins_earlier(self) -> bool:
@@ -152,9 +158,9 @@ def _merged(parts: Sequence[FileFacts], adapting: Collection[str | None]) -> Run
     highest = max(part.highest for part in parts)
     overlay = next((part.overlay for part in parts if part.overlay is not None), "")
     events = 0 if overlay in adapting else max(part.events for part in parts)
-    sample, doubt = claims.share_of(said, highest, events)
+    sample, doubt = share_of(said, highest, events)
     disorders = sum(part.disorders for part in parts)
-    doubts = [doubt, claims.DISORDER if disorders else ""]
+    doubts = [doubt, DISORDER if disorders else ""]
     offsets = sorted(part.offset for part in numbered if part.offset is not None)
     return RunFacts(
         node=parts[0].node,

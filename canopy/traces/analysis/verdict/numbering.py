@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from canopy.traces.analysis.completeness.claims import HASHES
 from canopy.traces.analysis.completeness.collect import Completeness
+from canopy.traces.analysis.completeness.facts import HASHES
 from canopy.traces.analysis.completeness.holes import RunFacts
 from canopy.traces.analysis.tasks import frame_of, in_one_task
 
