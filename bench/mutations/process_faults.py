@@ -13,9 +13,12 @@ from overlay.links.handshake import Handshake
 from overlay.links.messages import Superseded
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from canopy.client.frames import Sized
 
 from bench.mutations.planting import replace_constant
+from canopy.wire import folder
 from canopy.wire.admin import http
 from overlay import phrases
 from overlay.links.session import LinkSession
@@ -78,6 +81,20 @@ def any_state_accepted() -> None:
         pass
 
     replace(DataFolder._compare, _compare)
+
+
+@fault(
+    "V7",
+    "tests/canopy/wire/test_wire_folder.py",
+    "test_a_copy_that_is_put_back_uses_no_incarnation_twice",
+)
+def copied_folder_counts_on() -> None:
+    """A node whose folder was put back from an older copy counts its starts on from there."""
+
+    def is_copy(path: Path) -> bool:
+        return False
+
+    replace(folder.is_copy, is_copy)
 
 
 @fault(

@@ -3,7 +3,9 @@
 - ``lock`` is locked (flock) as long as the process lives; a second process is refused, and so is
   one with a copy of the folder on the same machine (canopy/wire/folder.py).
 - ``node.json`` has the node's id, drawn once, and its incarnation, which is raised and made durable
-  before the process sends anything, so that no event id is ever used twice (V7).
+  before the process sends anything, so that no event id is ever used twice (V7). It also has the
+  time at which it was written: a copy of the file, whose last change is later, may be older than
+  what the node has written since, so that the incarnation is raised by more than there were starts.
 - ``state`` has the records that the node stored (canopy/wire/state_file.py). A
   damaged file is kept as ``state.damaged``, and the node starts under another id, since it may have
   lost votes and registrations that others rely on; so it does if the file is missing. Where
@@ -25,10 +27,11 @@ import re
 import secrets
 import stat
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
-from canopy.wire.constants import SOCKET_PATH_LIMIT, START_ROOM
+from canopy.wire.constants import COPY_NOTICED, COPY_STARTS, SOCKET_PATH_LIMIT, START_ROOM
 from canopy.wire.durable import CopiedFolderError, FolderError, refused, require_room, write_durably
 from canopy.wire.state_file import NodeIdentity, StateCommits, StateFile, StoredState, read_state
 from overlay.phrases import as_argument
@@ -138,6 +141,13 @@ def read_identity(path: Path) -> NodeIdentity:
     return NodeIdentity(node, incarnation)
 
 
+def is_copy(path: Path) -> bool:
+    """Return whether ``node.json`` has been copied since the node wrote it, by the time of its last
+    change (ctime), which no program can set. So has it where only its owner was changed."""
+    written = json.loads(path.read_text()).get("written")
+    return isinstance(written, int) and abs(path.stat().st_ctime - written) > COPY_NOTICED
+
+
 def is_foreign(path: Path) -> bool:
     """Return whether an existing file or folder is a link, or another user's: writing into it would
     go to a place that others chose. Raises OSError."""
@@ -149,7 +159,8 @@ class DataFolder:
     """An opened data folder: locked for this process, with identity and stored records.
 
     `node` is the id in the node's certificate (32 hex digits, the argument `node`), or 16 random
-    hex digits without one. `incarnation` counts the starts from 1; `restored` are the records of
+    hex digits without one. `incarnation` counts the starts from 1, with a leap where `is_copy`:
+    where ``node.json`` was copied since the last start; `restored` are the records of
     earlier starts in order; `cut`: bytes of a torn tail that were removed; `lost`: the id that was
     given up because its state is damaged or missing, else ""; `kept`: the new name of a damaged
     state, else "". Raises FolderError.
@@ -158,6 +169,7 @@ class DataFolder:
     def __init__(self, path: Path, node: str = "") -> None:
         self.path = path
         self._wanted = node
+        self.is_copy = False
         self.restored: list[bytes] = []
         self.cut = 0
         self.lost = ""
@@ -228,8 +240,10 @@ class DataFolder:
                 f"node.json back, or move the file state away to start as a new node"
             )
         self._lock_id(node)
-        incarnation += 1
-        write_durably(path, json.dumps({"node": node, "incarnation": incarnation}) + "\n")
+        self.is_copy = path.exists() and is_copy(path)
+        incarnation += COPY_STARTS + secrets.randbelow(COPY_STARTS) if self.is_copy else 1
+        content = {"node": node, "incarnation": incarnation, "written": round(time.time())}
+        write_durably(path, json.dumps(content) + "\n")
         return node, incarnation
 
     def _compare(self, known: NodeIdentity, owner: NodeIdentity | None) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from canopy.wire import folder as folder_module
 from canopy.wire import state_file
 from canopy.wire.durable import PRIVATE, FolderError, write_durably
 from canopy.wire.folder import DataFolder, control_path
@@ -24,6 +28,37 @@ def test_the_id_stays_and_the_incarnation_grows(tmp_path: Path) -> None:
     assert second.node == first.node
     assert len(first.node) == 16
     assert (first.incarnation, second.incarnation) == (1, 2)
+
+
+@pytest.mark.parametrize("how", ["cp -a", "cp"])
+def test_a_copy_that_is_put_back_uses_no_incarnation_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    node, copy = tmp_path / "node", tmp_path / "copy"
+    clock = time.time() - 3_600.0  # the copy is put back an hour after the node wrote it
+    monkeypatch.setattr(time, "time", lambda: clock)
+    monkeypatch.setattr(folder_module, "COPY_NOTICED", 4e9)
+    DataFolder(node).close()
+    shutil.copytree(node, copy)
+    used = {1}
+    for _ in range(3):
+        last = DataFolder(node)
+        last.close()
+        used.add(last.incarnation)
+    assert used == {1, 2, 3, 4}, "a node that goes on is no copy"
+    monkeypatch.undo()
+    for _ in range(2):
+        shutil.rmtree(node)
+        subprocess.run([*how.split(), *(["-r"] if how == "cp" else []), copy, node], check=True)
+        back = DataFolder(node)
+        back.close()
+        assert back.is_copy
+        assert back.incarnation not in used
+        assert back.incarnation > 4
+        used.add(back.incarnation)
+    again = DataFolder(node)
+    again.close()
+    assert (again.is_copy, again.incarnation) == (False, back.incarnation + 1)
 
 
 def test_two_folders_have_two_ids(tmp_path: Path) -> None:
