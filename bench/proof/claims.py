@@ -60,6 +60,7 @@ FORMER_SEEDS: Final = (
         "--keys",
         (10, 19, 47, 88, 143, 155, 170, 182, 253, 394, 397, 404, 448, 479, 543, 615, 616, 673),
     ),
+    ("--length 600 --keys", (30_020,)),
 )
 """Seeds of the soak at which a former commit lost something or had an arc without an owner."""
 

@@ -5,8 +5,8 @@ No index, no tree, no network: `predicate.matches` for each pair whose times lea
 * **expected**: the event was published after the SUBACK, and the subscription did not end within
   `grace` seconds, with all nodes reachable, after the event was admitted;
 * **owed**: as expected, but some nodes were unreachable meanwhile, since they were paused or the
-  network was divided. It is delivered, or its client later gets a gap notice that covers it
-  (`ReportedGaps`);
+  network was divided, or several came back whose cluster may have been replaced. It is delivered,
+  or its client later gets a gap notice that covers it (`ReportedGaps`);
 * **allowed**: it matches, and the subscription existed for a part of the time: registered but not
   yet acknowledged, or about to end; or a process died that had the event for this subscription's
   node while it may have been under way (a live event is lost only in flight through a node that

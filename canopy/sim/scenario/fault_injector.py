@@ -198,6 +198,16 @@ class FaultInjector:
         for name in down:
             self._leaving.pop(name, None)
             self.world.restart(name, wiped=fault.wiped, damaged=fault.damaged)
+        if len(down) > 1 and not fault.wiped:
+            self._note_return(down)
+
+    def _note_return(self, nodes: list[str]) -> None:
+        """Note for the oracle that these nodes are back with their disks: where they are a majority
+        of a cluster, whose place another has taken meanwhile, both lead until they have met."""
+        clients, now = self.world.clients, self.world.now
+        ended = [crash.time for crash in clients.crashes if crash.node in nodes]
+        if ended and now - min(ended) >= self.world.settings.links.dead_after:
+            clients.absences.append((now, now))
 
 
 def _description(fault: Fault, nodes: list[str]) -> str:

@@ -26,6 +26,7 @@ from overlay.machine import Peer
 from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import Uninstall
+from tests.support.fake_node import FakeNode
 
 
 def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
@@ -123,6 +124,30 @@ def test_nodes_of_a_scenario_are_in_its_regions_in_turn_and_some_have_a_tier() -
     assert [(peer.region, peer.tier) for peer in peers] == [
         ("r0", 1), ("r1", 0), ("r0", 0), ("r1", 1),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("killed", "seconds", "wiped", "is_noted"),
+    [
+        ((0, 1), 20.0, False, True),
+        ((0,), 20.0, False, False),
+        ((0, 1), 1.0, False, False),
+        ((0, 1), 20.0, True, False),
+    ],
+)
+def test_nodes_that_return_together_may_lead_beside_who_took_their_place(
+    killed: tuple[int, ...], seconds: float, wiped: bool, is_noted: bool
+) -> None:
+    """Until both have met, an event may be told as missing (soak with keys, seed 30020)."""
+    world = World(1, None, build=FakeNode)  # type: ignore[arg-type]
+    injector = FaultInjector(world, Random(1))
+    for _ in range(4):
+        injector.join()
+    world.run(1.0)
+    injector.inject(Fault(0.0, "crash", nodes=killed))
+    world.run(seconds)
+    injector.inject(Fault(0.0, "restart", wiped=wiped))
+    assert world.clients.absences == ([(world.now, world.now)] if is_noted else [])
 
 
 def test_more_than_half_of_one_cluster_is_lost_where_there_are_several() -> None:
