@@ -354,6 +354,10 @@ RECOVERY_AGAIN: Final = 1.5
 LOST_MOST: Final = 64
 """Lost clusters that a node keeps in mind. Guess."""
 
+LED_FOR: Final = 3.0
+"""Seconds for which a leader that has answered this node is not looked for again because of what
+others miss. Guess; to be measured by the messages of a large overlay that has lost a cluster."""
+
 NOT_LOST_AFTER: Final = 10.0
 """A cluster that has been led for so long when it hears of its own fork was out of sight, not lost:
 one that comes back hears of the fork sooner. Guess."""

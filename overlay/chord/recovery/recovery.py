@@ -47,6 +47,7 @@ from overlay.chord.constants import (
     ANSWER_WITHIN,
     COPY_WAIT,
     ISOLATED_WAIT,
+    LED_FOR,
     LOST_MOST,
     LOST_ROUND_TRIPS,
     NEIGHBOUR_WAIT,
@@ -84,6 +85,7 @@ class LostCluster:
         self.since = now
         self.not_before = now  # a refusal came
         self.jitter = -1.0  # the part of the wait that is by chance
+        self.spread_from = now  # when neighbours may be asked to look as well
         self.neighbours: tuple[Peer, ...] = ()  # that were asked to look as well
 
 
@@ -155,6 +157,7 @@ class Recovery:
         self._lost: dict[Key, LostCluster] = {}
         self._asking: RecoveryAttempt | None = None
         self._agreed = BoundedDict[Key, Agreement](LOST_MOST)
+        self._answered = BoundedDict[Key, float](LOST_MOST)  # when a suspected leader last has
         self._began = float("-inf")  # this process, if its node served before
 
     def report_to(self, outcome: RecoveryOutcome) -> None:
@@ -186,6 +189,15 @@ class Recovery:
             self._lost[cluster.key] = LostCluster(cluster, self.port.now)
             self.port.set_timer(RECOVERY_ROUND, RecoveryRound())
 
+    def _look_at(self, cluster: Cluster) -> None:
+        """Suspect a cluster of which nothing speaks against its leader: neighbours are asked to
+        look as well only if that does not answer. (If they were asked at once, and asked others,
+        all nodes would ask all leaders all the time, while one cluster is lost.)"""
+        if cluster.key not in self._lost:
+            self.suspect(cluster)
+            if (lost := self._lost.get(cluster.key)) is not None:
+                lost.spread_from += 2 * RECOVERY_ROUND
+
     def misses_primary(self) -> bool:
         """Whether this node has looked for a primary of its own cluster for so long that it may be
         taken for lost."""
@@ -201,6 +213,7 @@ class Recovery:
         clusters, hints = self.ring.clusters(), self.ring.hints()
         for cluster in clusters:
             if cluster.primary.id == node and (own is None or own.key != cluster.key):
+                self._answered.pop(cluster.key, None)
                 self.suspect(cluster)
         if own is None and not clusters and len(hints) == 1 and hints[0].primary.id == node:
             ring, key = hints[0].ring, hints[0].key  # no other cluster was ever heard of
@@ -213,11 +226,17 @@ class Recovery:
         is_sure = lost is not None and cluster.epoch >= lost.cluster.epoch
         if is_sure and sender.id == cluster.primary.id:
             del self._lost[cluster.key]
+            self._answered.renew(cluster.key, self.port.now)
+
+    def _has_answered(self, cluster: Cluster) -> bool:
+        """Whether its leader has answered this node lately."""
+        return self._answered.get(cluster.key, -inf) > self.port.now - LED_FOR
 
     def on_round(self, timer: RecoveryRound) -> None:
         """For each cluster that is missed: look whether it is led, ask around, and ask to lead it
         if it is this node's turn."""
         for lost in list(self._lost.values()):
+            self._hear_out(lost)
             if self._is_led(lost.cluster):
                 self._lost.pop(lost.cluster.key, None)
                 continue
@@ -228,6 +247,17 @@ class Recovery:
             turns = [self._attempt_at(lost) - self.port.now for lost in list(self._lost.values())]
             soon = [turn for turn in turns if 0.0 < turn < RECOVERY_ROUND]
             self.port.set_timer(min(soon, default=RECOVERY_ROUND), RecoveryRound())
+
+    def _hear_out(self, lost: LostCluster) -> None:
+        """Ask the leader of a newer description of an arc that this node misses, since the
+        description may be of one that has left."""
+        newest, gap = self.ring.newest(lost.cluster.key), lost.cluster
+        if gap.primary.id == self.port.me.id and newest and newest.epoch > gap.epoch:
+            lost.cluster = self.ring.claims.sealed(
+                Cluster(gap.ring, gap.key, gap.start, newest.version, self.port.me)
+            )
+            lost.since = self.port.now
+            self.port.send(newest.primary, Contact(self.port.me.id))
 
     def _is_led(self, cluster: Cluster) -> bool:
         """Whether it has a leader, or its place is taken."""
@@ -244,7 +274,7 @@ class Recovery:
 
     def _probe(self, lost: LostCluster) -> None:
         """Ask members and neighbours who leads it, and let some neighbours look as well."""
-        if not lost.neighbours:
+        if not lost.neighbours and self.port.now >= lost.spread_from:
             lost.neighbours = tuple(self._neighbours(NEIGHBOURS_ASKED))
             for peer in lost.neighbours if self.serves else ():
                 self.port.send(peer, RecoverRequest(lost.cluster, 0, EMPTY))
@@ -294,10 +324,17 @@ class Recovery:
         )
 
     def _is_last(self, lost: LostCluster) -> bool:
-        """Whether no other cluster of the ring is led. Those not missed yet are suspected here."""
+        """Whether no other cluster of the ring is led. Others are suspected for that: first one,
+        and when its leader has not answered for a round all."""
         others = [c for c in self.ring.clusters() if c.key != lost.cluster.key]
-        for cluster in others:
-            self.suspect(cluster)
+        if any(map(self._has_answered, others)):
+            return False
+        missed = [self._lost[c.key].since for c in others if c.key in self._lost]
+        if others and not missed:
+            self._look_at(self.port.rng.choice(others))
+        elif missed and min(missed) <= self.port.now - RECOVERY_ROUND:
+            for cluster in others:
+                self._look_at(cluster)
         first = lost.cluster.key == min((lost.cluster.key, *(c.key for c in others)))
         return first and self._all_lost(self.port.now - self.settings.fork_after)
 
@@ -354,7 +391,8 @@ class Recovery:
         if fitter and lost is not None and message.position >= mine[1]:
             fitter = not self._gives_way(lost)
         agreed = sure and not (led or taken or fitter)
-        if not led and sender.id != message.cluster.primary.id:
+        is_only_to_look = not message.epoch and self._has_answered(message.cluster)
+        if not (led or is_only_to_look) and sender.id != message.cluster.primary.id:
             self.suspect(message.cluster)
         if not message.epoch:
             return

@@ -356,6 +356,8 @@ def test_the_command_says_whether_the_run_was_exact_with_its_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # a pipe has lines of any length
+
     def run(summary: AnalysisSummary, *options: str) -> tuple[int, str]:
         monkeypatch.setattr("canopy.traces.analysis.analyze_places", lambda *_, **__: summary)
         code = main(["trace", "analyze", str(tmp_path), "--out", str(tmp_path / "out"), *options])

@@ -11,7 +11,8 @@ from overlay.chord.cluster.messages import ClusterHeartbeatReply
 from overlay.chord.epochs import above_fork, fork_count, fork_id, new_fork
 from overlay.chord.events import Elected, Replanted
 from overlay.chord.keys import key_of
-from overlay.chord.messages import Moved
+from overlay.chord.messages import Contact, Moved
+from overlay.chord.recovery.messages import RecoverRequest
 from overlay.machine import Peer
 from tests.support.examples import seeds
 from tests.support.rings import (
@@ -481,6 +482,26 @@ def test_who_comes_back_with_more_of_the_log_than_the_successor_leads_when_it_ha
     world.run(8)
     assert leader(world) is back
     assert back.registry.entries == entries
+
+
+def test_leaders_of_other_clusters_are_hardly_looked_for_while_one_cluster_is_lost() -> None:
+    """Outsiders have to know whether all are lost; asked one after the other, all would ask all."""
+    world = grown(0, nodes=60, clusters=4, size=3)
+    lost = cluster_of(world.primaries()[0])
+    others = {cluster_of(each).key for each in world.primaries()} - {lost.key}
+    world.sent.clear()
+    for node in members(world, world.primaries()[0]):
+        world.crash(node)
+    world.run(10)
+    spread = [
+        message
+        for _, _, message in world.sent
+        if isinstance(message, RecoverRequest) and message.cluster.key in others
+    ]
+    assert not spread, "whoever looks for them asks them alone, and gets an answer"
+    asked = sum(isinstance(message, Contact) for _, _, message in world.sent)
+    assert asked < 3_000, "6,700 when all asked all"
+    assert world.owners(lost.key)
 
 
 @pytest.mark.parametrize("signed", [False, True])
