@@ -39,7 +39,7 @@ class Defence(msgspec.Struct, frozen=True):
     certified: bool = True
 
     def chosen(self) -> Settings:
-        """All settings."""
+        """Return the nodes' settings: the defaults with those of the plan."""
         return msgspec.convert(self.settings, Settings)
 
 

@@ -41,7 +41,7 @@ DEFENCES = (NONE, MAJORITY, MORE)
 
 
 class VoterPlan(msgspec.Struct, frozen=True):
-    """The parameters."""
+    """The parameters of the experiment: how often a primary dies beside a voter that lies."""
 
     rounds: int = 12  # primaries that die in one trial
     seed: int = 1

@@ -22,7 +22,7 @@ class Experiment(NamedTuple):
     """As the command takes it, behind its paper's."""
     title: str
     file: str
-    """bench/results/FILE.json."""
+    """The name of the file of its rows, in bench/results, without its suffix."""
     fast: tuple[str, ...]
     """Commands that print rows, of the size that fits into the fast form; (): it is not in it. What
     several experiments share is run once."""
@@ -35,7 +35,7 @@ class Experiment(NamedTuple):
 
     @property
     def paper(self) -> str:
-        """The paper's name."""
+        """The name of the paper, by which the experiment's own begins."""
         return self.name.partition("-")[0]
 
     def form_of(self, command: str) -> str:

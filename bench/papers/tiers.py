@@ -48,7 +48,7 @@ fast."""
 
 
 def message(number: int) -> dict[str, Value | None]:
-    """What is published."""
+    """Return the attributes of event `number`, with a body of `BODY`."""
     return {"topic": "rules", "n": number, "body": BODY}
 
 
@@ -68,7 +68,7 @@ class Tally:
         return self.count
 
     def extend(self, shown: Iterable[Shown]) -> None:
-        """Count some."""
+        """Count deliveries, in all and by node, and note the time of the last one."""
         for one in shown:
             self.count += 1
             self.last = one.time

@@ -70,7 +70,7 @@ TAKING_PART: Final[dict[str, Kind]] = {
 
 
 class Reader:
-    """The consumer's process."""
+    """The process of the consumer, which counts what it receives."""
 
     def __init__(self, program: AskingProgram, stack: ExitStack) -> None:
         command = [sys.executable, "-m", "bench.streams.contestants.receiving", *program.reader()]

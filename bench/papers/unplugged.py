@@ -64,7 +64,7 @@ class Server(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What starts it."""
+        """Return the command that starts the server."""
 
     @abstractmethod
     def connect(self) -> None:
@@ -95,7 +95,7 @@ class Server(ABC):
                 time.sleep(0.1)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the server's process (SIGKILL)."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -117,7 +117,7 @@ def run(chosen: argparse.Namespace, place: Path) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Print the rows."""
+    """Run the command `python -m bench.security.leaf`, which prints the rows."""
     made = parser(
         __doc__,
         subscriptions=(10_000, "that the leaf asks for"),

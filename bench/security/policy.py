@@ -66,7 +66,7 @@ def measure_narrowing() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the rows."""
+    """Run the command `python -m bench.security.policy`, which prints the rows."""
     options = parser(__doc__).parse_args()
     rows = [measure_publishing(kind, size) for kind in PUBLISH for size in (16, 256)]
     show([*rows, measure_narrowing()], options)

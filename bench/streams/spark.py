@@ -83,7 +83,7 @@ class Run:
         return reader.schema(SCHEMA).load()
 
     def start(self, frame: Any, sink: str, trigger: dict[str, Any], **options: str) -> Any:
-        """Start a query."""
+        """Start a streaming query, and return it."""
         self._queries += 1
         checkpoint = str(self.folder / f"checkpoint-{self._queries}")
         writing = frame.writeStream.format(sink).options(checkpointLocation=checkpoint, **options)

@@ -92,7 +92,7 @@ class Pair(NamedTuple):
             self.await_last(FIRST)
 
     def row(self, workload: str, **figures: float) -> dict[str, Any]:
-        """What was measured."""
+        """Return the row of a workload with these figures, which are shown as progress."""
         say(f"{self.system}, {self.way}, {workload}: {figures}")
         return {"workload": workload, "way": self.way, "system": self.system, **figures}
 
@@ -185,7 +185,7 @@ WORKLOADS: Final = {"backlog": backlog, "paced": paced, "snapshot": snapshot}
 def measured(
     folder: Path, stack: ExitStack, only: Sequence[str], scale: float, ways: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Canopy's rows."""
+    """Return the rows of the workloads by `canopy sync`."""
     syncs, server = Syncs(folder, stack), Server(*SETTINGS)
     stack.callback(server.stop)
     for way in ways:
@@ -218,7 +218,7 @@ def measured(
 
 
 def by_debezium(folder: Path, only: Sequence[str], scale: float) -> Iterator[dict[str, Any]]:
-    """The engine's rows."""
+    """Return the rows of the workloads by Debezium's engine."""
     for workload in only:
         with ExitStack() as stack:
             engine = Engine(folder / f"debezium-{workload}", stack, SETTINGS, TABLE)

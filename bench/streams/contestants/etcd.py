@@ -20,7 +20,7 @@ OPERATIONS: Final = 1_000
 
 
 class Etcd(AskingProgram):
-    """Asked by gRPC."""
+    """etcd, asked by gRPC."""
 
     durable = MAJORITY
     replicas = 3
