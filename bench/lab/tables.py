@@ -24,7 +24,9 @@ not makes an empty cell. Keys that begin with ``run.`` are those of the run that
     by=size,kind | across=system
                             rows with the same values of `by` become one, in which each row stands
                             under its value of `across`: ``zenoh.p50_ms``
-    last=system,rate        of the rows with the same values of these keys, the last one alone
+    last=system,rate        of the rows with the same values of these keys, the last one alone; those
+                            with the same value of the first key stand side by side
+    sum=rows,faults         … in which these are the sums of all of them
     best                    of the runs those of the full form, else of the fast form, else all
     transposed              rows become columns: a line for each column of the comment
 """
@@ -47,6 +49,9 @@ MARK: Final = re.compile(r"^<!-- table: (?P<spec>.*?) -->\n(?P<table>(?:\|.*\n)*
 COLUMN: Final = re.compile(r"(?P<key>[\w./%-]+)(?: (?P<format>[^\s:]+))?: ?(?P<header>.*)")
 TEXT: Final = re.compile(r"(?P<key>(?:[^{}:]*\{[^{}]*\})+[^{}:]*): ?(?P<header>.*)")
 PLACE: Final = re.compile(r"\{(?P<key>[^{}:]+)(?::(?P<format>[^{}]*))?\}")
+
+WORDS: Final = ("each", "last", "sum", "by", "across")
+"""What may be asked for with `=`, beside conditions on rows."""
 
 FORMS: Final = (None, "fast", "full")
 """Of a run of a paper's experiment (`bench.papers`), the one that counts most last."""
@@ -96,7 +101,7 @@ class Spec(NamedTuple):
             if column := TEXT.fullmatch(part) or COLUMN.fullmatch(part):
                 how = column.groupdict().get("format") or ""
                 found.columns.append(Column(column["key"], how, column["header"]))
-            elif part in ("best", "transposed") or key in ("each", "last", "by", "across"):
+            elif part in ("best", "transposed") or key in WORDS:
                 found.words[key] = is_
             elif is_given:
                 found.wanted[key] = is_
@@ -142,6 +147,19 @@ def elements(row: Row, path: str) -> list[Row]:
     return [{**row, **element} for element in found or ()]
 
 
+def newest(rows: Sequence[Row], keys: Sequence[str], sums: Sequence[str]) -> list[Row]:
+    """The last of all rows with the same values of `keys`, in which `sums` are of all these rows
+    that have them. Those with the same value of the first key are side by side."""
+    found: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        same = tuple(value(row, key) for key in keys)
+        former = found.get(same, {})
+        both = {key: former[key] + row.get(key, 0) for key in sums if key in former}
+        found[same] = {**row, **both}
+    firsts = list(dict.fromkeys(same[0] for same in found))
+    return [row for first in firsts for same, row in found.items() if same[0] == first]
+
+
 def joined(rows: Sequence[Row], by: Sequence[str], across: str) -> list[Row]:
     """One row for all rows with the same values of `by`, with each under its value of `across`."""
     found: dict[tuple[Any, ...], Row] = {}
@@ -181,8 +199,8 @@ def lines_of(spec: Spec, rows: list[Row]) -> str:
         most = max(FORMS.index(row["run"].get("form")) for row in rows)
         rows = [row for row in rows if row["run"].get("form") == FORMS[most]]
     if "last" in spec.words:
-        keys = spec.words["last"].split(",")
-        rows = list({tuple(value(row, key) for key in keys): row for row in rows}.values())
+        keys, sums = (spec.words.get(word, "").split(",") for word in ("last", "sum"))
+        rows = newest(rows, keys, sums)
     if "across" in spec.words:
         rows = joined(rows, spec.words.get("by", "").split(","), spec.words["across"])
     lines = [[column.header for column in spec.columns]]

@@ -11,9 +11,10 @@
 A piece is one run of the claim's command, with seeds that no piece had before. A run that is ended
 loses only the piece that was under way: what a piece has found goes at once to
 bench/results/proof.json, a row for each claim, part and commit, with the commit, the date, the
-processor and the load (the least and the most), and docs/lab/proof.md shows it. Each piece is also
-a line of build/proof/NAME.jsonl; that of a bad one has all that the command has printed. A seed
-that was bad stays red until it is tried again, and is good. One run goes on at a time.
+processor and the load (the least and the most). docs/lab/proof.md shows what all commits together
+have tried. Each piece is also a line of build/proof/NAME.jsonl; that of a bad one has all that the
+command has printed. A seed that was bad stays red, also in the rows of later commits, until it is
+tried again and is good. One run goes on at a time.
 
 The exit code is 1 if a piece of this run was bad.
 """
@@ -76,17 +77,13 @@ class Reached(NamedTuple):
     def of(cls, claim: Claim, part: str, rows: Iterable[Row], now: str) -> Reached:
         """`now`: the present commit."""
         mine = [row for row in rows if row["claim"] == claim.name and row["part"] == part]
-        red: list[int] = []
-        for row in mine:
-            red = [seed for seed in red if seed not in row["again"] and seed not in row["red"]]
-            red += row["red"]
         return cls(
             max((row["next"] for row in mine), default=claim.first),
             sum(row["size"] for row in mine),
             sum(row["size"] for row in mine if row["run"]["commit"] == now),
             sum(row["hours"] for row in mine),
             sum(row["pieces"] for row in mine),
-            tuple(sorted(red)),
+            tuple(mine[-1]["red"]) if mine else (),
         )
 
 
@@ -143,7 +140,10 @@ def add(runs: list[dict[str, Any]], piece: Piece, added: Row, run: dict[str, Any
     head["date"], head["load"] = run["date"], [min(loads), max(loads)]
     row = next((row for row in head["rows"] if row["part"] == piece.part), None)
     if row is None:
+        rows = [row for run in runs for row in run["rows"] if row["claim"] == claim.name]
+        reds = [row["red"] for row in rows if row["part"] == piece.part]
         row = {"claim": claim.name, "part": piece.part, "pieces": 0, "unit": claim.unit}
+        row["red"] = reds[-1] if reds else []
         head["rows"].append(row)
     row["pieces"] += 1
     for key in ("size", "faults", "lost", "hours"):
@@ -155,7 +155,7 @@ def add(runs: list[dict[str, Any]], piece: Piece, added: Row, run: dict[str, Any
     row["next"] = max(row.get("next", 0), added["next"])
     row["again"] = sorted({*row.get("again", ()), *added["again"]})
     good = {*added["again"]} - {*added["red"]}
-    row["red"] = sorted({*row.get("red", ()), *added["red"]} - good)
+    row["red"] = sorted({*row["red"], *added["red"]} - good)
 
 
 def keep(piece: Piece, added: Row, run: dict[str, Any]) -> None:

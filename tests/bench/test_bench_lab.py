@@ -80,6 +80,17 @@ def test_rows_of_several_systems_stand_side_by_side(tmp_path: Path) -> None:
     assert table(spec, tmp_path).splitlines()[2:] == ["| 1 | 2 | 3 | 1.5 |", "| 2 | 4 | 6 | 1.5 |"]
 
 
+def test_the_last_of_several_rows_has_the_sums_of_all(tmp_path: Path) -> None:
+    rows = [{"of": "a", "n": 1, "s": 2}, {"of": "b", "n": 5}, {"of": "a", "n": 3, "red": [7]}]
+    keep(tmp_path / "rows.json", {**RUN, "rows": rows})
+    spec = "rows.json | last=of | sum=n,s | of: of | n: n | s: s | red: red"
+    assert table(spec, tmp_path).splitlines()[2:] == ["| a | 4 | 2 | [7] |", "| b | 5 | | |"]
+    spec = "rows.json | last=of | of: of | n: n"
+    assert table(spec, tmp_path).splitlines()[2:] == ["| a | 3 |", "| b | 5 |"]
+    spec = "rows.json | last=of,n | of: of | n: n"
+    assert table(spec, tmp_path).splitlines()[2:] == ["| a | 1 |", "| a | 3 |", "| b | 5 |"]
+
+
 def test_a_table_may_be_transposed(results: Path) -> None:
     assert table("rows.json | transposed | kind: | us .1f: µs", results).splitlines() == [
         "| | a|b | c |",

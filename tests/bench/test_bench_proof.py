@@ -81,6 +81,8 @@ def test_a_bad_seed_is_red_until_it_is_good(rows: Path, monkeypatch: pytest.Monk
     mended = CLAIM._replace(command=CLAIM.command.replace("(13, 14)", "(14,)"))
     monkeypatch.setattr(proof, "CLAIMS", (mended,))
     monkeypatch.setattr("bench.lab.record.commit", lambda: "def")
+    assert proof.main(["trial", "--red", "--seed", "13"]) == 0
+    assert reached().red == (14,)
     assert proof.main(["trial", "--red"]) == 1
     assert reached().red == (14,)
     assert reached().next == 40
