@@ -62,7 +62,7 @@ many seconds after it was sent."""
 
 TAKING_PART: Final[dict[str, Kind]] = {
     "canopy": Kind(CanopyPrograms),
-    **{name: kind for name, kind in CONTESTANTS.items() if name not in ("canopy", "etcd")},
+    **{name: kind for name, kind in CONTESTANTS.items() if name != "canopy"},
     "redis stream": CONTESTANTS["redis stream"]._replace(
         modules=("redis",), how="apt install redis-server; pip install redis"
     ),

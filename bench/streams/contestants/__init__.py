@@ -1,10 +1,9 @@
 """What `bench.streams.peers` measures beside one another: servers and one program each.
 
 *Promises*: every contestant appends the same rows; each says what an acknowledgement means
-(`durable`) and on how many servers the rows are (`replicas`); servers end with the stack that they
-were started on.
+(`durable`); the rows are on three servers, which end with the stack that they were started on.
 
 *Read in this order*: ``contestant`` (what each of them is), ``canopy_stream``, ``jetstream``,
-``jetstream_batch``, ``redis_stream``, ``etcd``, ``rabbitmq``, ``rabbitmq_stream``; ``receiving``
-(a program that reads, in a process of its own).
+``jetstream_batch``, ``redis_stream``, ``rabbitmq``, ``rabbitmq_stream``; ``receiving`` (a program
+that reads, in a process of its own).
 """

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
@@ -23,12 +22,28 @@ from overlay.client import AppendEvents, Draft, EventsAppended, Streams
 from overlay.stream_client import AddStream
 
 
-class CanopyProgram:
-    """A program that appends to the stream `bench` at one node; batches are atomic."""
+class CanopyStream:
+    """Three nodes, and a program at one of them, whose batches are atomic."""
 
-    def __init__(self, client: ControlClient, rows: Sequence[Draft]) -> None:
-        self.client = client
-        self.rows = rows
+    durable = MAJORITY
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        for name in ("nodes", "logs", "traces"):
+            (folder / name).mkdir(parents=True)
+        self.overlay = stack.enter_context(Overlay(3, folder, ["--no-trace"], seed=1))
+        self.overlay.start(lambda _: None)
+        self.overlay.await_ready(lambda _: None)
+        where = self.overlay.nodes[0].data
+        self.client = stack.enter_context(ControlClient.connect(where))
+        self.rows = rows(4_096)
+        time.sleep(3.0)  # until the views are filled, so that there are three nodes to choose from
+        made = self.client.ask(AddStream(0, "bench"), Streams, PATIENCE)
+        assert len(made.streams[0].shards[0].replicas) == 3
+        self.append(1, 1, 1.0)
+
+    def processes(self) -> list[psutil.Process]:
+        """The nodes."""
+        return [psutil.Process(n.process.pid) for n in self.overlay.nodes if n.process is not None]
 
     def _begin(self, place: int, batch: int) -> int:
         return self._begin_many(place, batch, 1)[0]
@@ -85,35 +100,10 @@ class CanopyProgram:
         return took
 
 
-class CanopyStream(CanopyProgram):
-    """Three nodes, and a program at one of them."""
-
-    durable = MAJORITY
-    replicas = 3
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        for name in ("nodes", "logs", "traces"):
-            (folder / name).mkdir(parents=True)
-        self.overlay = stack.enter_context(Overlay(3, folder, ["--no-trace"], seed=1))
-        self.overlay.start(lambda _: None)
-        self.overlay.await_ready(lambda _: None)
-        client = stack.enter_context(ControlClient.connect(self.overlay.nodes[0].data))
-        super().__init__(client, rows(4_096))
-        time.sleep(3.0)  # until the views are filled, so that there are three nodes to choose from
-        made = self.client.ask(AddStream(0, "bench"), Streams, PATIENCE)
-        assert len(made.streams[0].shards[0].replicas) == 3
-        self.append(1, 1, 1.0)
-
-    def processes(self) -> list[psutil.Process]:
-        """The nodes."""
-        return [psutil.Process(n.process.pid) for n in self.overlay.nodes if n.process is not None]
-
-
 class CanopyPrograms(AskingProgram):
     """The same nodes, and programs with a connection each, over asyncio."""
 
     durable = MAJORITY
-    replicas = 3
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         super().__init__(stack)

@@ -34,9 +34,6 @@ class Contestant(Protocol):
     durable: str
     """When a row is acknowledged: MAJORITY, FIRST or LAZY."""
 
-    replicas: int
-    """How many servers have each row."""
-
     def processes(self) -> list[psutil.Process]:
         """The servers."""
 

@@ -15,10 +15,6 @@ from bench.streams.contestants.contestant import LAZY, MAJORITY, PATIENCE, Serve
 class JetStream(AskingProgram):
     """With `sync_interval` "always", or as it is by default ("2m")."""
 
-    replicas = 3
-    subjects: tuple[str, ...] = ("bench",)
-    consumers_most = -1
-    """Consumers of the stream at most; -1: as many as is usual."""
     config: Mapping[str, Any] = {}
     """What the stream is made with beside that."""
 
@@ -55,13 +51,7 @@ class JetStream(AskingProgram):
         asking = self.client.jetstream(timeout=1.0)
 
         async def added() -> None:
-            await asking.add_stream(
-                name="bench",
-                subjects=[*self.subjects],
-                num_replicas=3,
-                max_consumers=self.consumers_most,
-                **self.config,
-            )
+            await asking.add_stream(name="bench", subjects=["bench"], num_replicas=3, **self.config)
             await asking.publish("bench", self.rows[0])  # its leader is there
 
         await once_ready(added)
@@ -80,10 +70,6 @@ class JetStream(AskingProgram):
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Publish each row."""
         return [
-            await self.stream.publish_async(self.subject(n), self.rows[n % len(self.rows)])
+            await self.stream.publish_async("bench", self.rows[n % len(self.rows)])
             for n in range(place, place + count)
         ]
-
-    def subject(self, place: int) -> str:
-        """That of a row."""
-        return "bench"

@@ -28,7 +28,6 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
 class RabbitMQ(AskingProgram):
     """Published to over AMQP, with confirms."""
 
-    replicas = 3
     plugins = ""
     """Those that the servers run."""
 
@@ -158,15 +157,12 @@ class RabbitMQ(AskingProgram):
         if method.multiple:
             self.confirmed = method.delivery_tag
 
-    def publish(self, place: int, row: bytes) -> None:
-        """Publish a row."""
-        self.channel.basic_publish("", "bench", row, self.properties)
-
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Publish each row."""
         found = []
         for n in range(place, place + count):
-            self.publish(n, self.rows[n % len(self.rows)])
+            row = self.rows[n % len(self.rows)]
+            self.channel.basic_publish("", "bench", row, self.properties)
             self.number += 1
             one = self.waiting[self.number] = self.loop.create_future()
             found.append(one)

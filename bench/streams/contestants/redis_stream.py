@@ -24,7 +24,6 @@ class RedisStream(AskingProgram):
     """One that is written, two that follow."""
 
     durable = FIRST
-    replicas = 3
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         super().__init__(stack)

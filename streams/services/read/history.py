@@ -87,7 +87,7 @@ def _spans(zone: Zone) -> list[Interval]:
 
 CHUNK_WORK: Final = 50
 """Rows that passing over a chunk counts for: reading one of 256 KiB takes 0.3 ms, testing a row
-some 2 microseconds, most are smaller. Guess; would be measured by `bench.streams`."""
+some 2 microseconds, most are smaller. Guess."""
 
 MESSAGE_BYTES: Final = 512 * 1024
 """Bytes of chunks whose rows go into one message, unless one chunk has more: as

@@ -25,8 +25,8 @@ from streams.services.read.table_scan import TableScan
 # Most programs that want few rows of a stream want one value of an attribute, as ``key = 'k17'``.
 # Such a selector is *pinned*: it is looked up by the row's value and looked at for no other row.
 # With 5,000 of them that takes a quarter of what the block engine does, which compares many
-# selectors with a row at once (`bench.streams.shard`). All others, and those whose value too many
-# want, are in an index of the matching package.
+# selectors with a row at once. All others, and those whose value too many want, are in an index of
+# the matching package.
 
 ALIKE_MOST: Final = 16
 """Pinned selectors of one value of one attribute at most: each is tried for a row with the value.
