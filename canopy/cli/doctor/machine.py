@@ -199,9 +199,15 @@ def look_at_disk(folder: Path) -> Iterator[Finding]:
         yield Finding("disk", "warning", free, "make room: a node whose disk is full ends")
     else:
         yield Finding("disk", "ok", free)
-    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+    if not folder.is_dir():
         return
-    took = sync_time(folder)
+    try:
+        took = sync_time(folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        advice = f"chmod u+rwx {as_argument(folder)}, as the user who runs the node"
+        yield Finding("disk", "error", f"cannot write in {folder}: {reason}", advice)
+        return
     what = f"writing durably takes {took * 1e3:.1f} ms"
     if took > STUCK_SYNC:
         yield Finding("disk", "error", f"{what}: elections would be lost to it", "another disk")

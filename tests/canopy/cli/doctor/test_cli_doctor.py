@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -71,6 +73,18 @@ def test_a_slow_disk_is_named(
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(machine, "sync_time", lambda folder: seconds)
     assert levels(machine.look_at_disk(tmp_path))[-1] == level
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **named: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", refuse)  # root may write where nobody else may
+    last = list(machine.look_at_disk(tmp_path))[-1]
+    assert last.level == "error"
+    assert last.what == f"cannot write in {tmp_path}: Permission denied"
 
 
 def test_a_port_that_is_in_use_and_a_peer_that_is_not_there_are_named() -> None:
