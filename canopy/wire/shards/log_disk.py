@@ -126,6 +126,8 @@ class _Shard:
         self.name = name
         self.files = files
         self.failure: tuple[str, bool] | None = None  # reason, and whether for want of room
+        self.logged = ""
+        """The failure in the log. A replica opens its shard again each second: that is one line."""
         self.answers: list[LocalEvent] = []
         """Answers to requests in progress; they are valid after the sync."""
 
@@ -341,6 +343,8 @@ class FileLogDisk:
             self._carry_out_one(held, request)
         for held in used.values():
             self._sync(held)
+            if any(isinstance(answer, Written) for answer in held.answers):
+                held.logged = ""
         answers = [answer for held in used.values() for answer in held.answers]
         for held in used.values():
             held.answers = []
@@ -372,6 +376,7 @@ class FileLogDisk:
         """Mark a shard as failed after a disk error. Its requests since the last answers fail."""
         number = error.errno if isinstance(error, OSError) else None
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        where = error.filename if isinstance(error, OSError) else None
         held.failure = (reason, number in NO_ROOM)
         held.files.close()
         answers, held.answers = held.answers, []
@@ -380,7 +385,10 @@ class FileLogDisk:
                 held.fail(answer.ticket)
             else:
                 held.answers.append(answer)
-        self._log.warning("shard_failed", shard=held.name, reason=reason)
+        if held.logged != reason:
+            held.logged = reason
+            about = {} if where is None else {"file": str(where)}
+            self._log.warning("shard_failed", shard=held.name, reason=reason, **about)
 
     def _open(self, held: _Shard, ticket: int) -> LocalEvent:
         shard = held.name

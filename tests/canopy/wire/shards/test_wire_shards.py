@@ -257,6 +257,28 @@ def test_a_refused_write_fails_all_later_ones_of_its_shard_until_it_is_opened(
     assert one.opened().found.log.end == mine.log.end
 
 
+def test_a_failure_that_repeats_is_one_line_of_the_log(
+    rigs: Callable[..., Rig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_files, "DURABLY", 0)
+    one = rigs(tmp_path)
+    log = small_log(chunks=9)
+
+    def write(*, fails: bool) -> None:
+        following = piece_of(log, one.opened().found.log.end.number + 1)
+        with monkeypatch.context() as patch:
+            if fails:
+                folder = tmp_path / "streams" / SHARD
+                patch.setattr(os, "fdatasync", _refusing(os.fdatasync, errno.EIO, folder))
+            one.answer(one.disk.write(SHARD, *following), DiskFailed if fails else Written)
+
+    lines = []
+    for fails in (False, True, True, False, True):
+        write(fails=fails)
+        lines.append(one.log.getvalue().count("shard_failed"))
+    assert lines == [0, 1, 1, 1, 2]
+
+
 def test_macos_writes_through_the_cache_of_the_drive(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no fdatasync, and its fsync leaves data there."""
     asked: list[tuple[int, int]] = []
