@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,11 +91,6 @@ def processor_seconds(processes: Iterable[int]) -> list[float]:
         else:
             found.append(times.user + times.system)
     return found
-
-
-def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of each key of the rows."""
-    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
 
 
 def run_seeds(

@@ -1,4 +1,1 @@
-"""What keys cost: throughput and latency with TLS and without, handshakes, joining.
-
-Faults in ``*_faults`` are planted by bench/mutations.
-"""
+"""Faults of what keeps nodes with keys safe, which bench/mutations plants."""

@@ -59,8 +59,7 @@ unpublished messages from it (MQTT's Receive Maximum)."""
 
 PUBLISHED_TOGETHER: Final = 100
 """The most MQTT messages of one client that are published by one request, if they have arrived
-together. With a request for each, a message took ten times the processor time
-(`bench.gateway.figures`)."""
+together. With a request for each, a message took ten times the processor time."""
 
 FILTERS: Final = 64
 """The most subscriptions of one MQTT connection."""

@@ -43,8 +43,8 @@ selector counts 1, and takes 0.15 ms of an owner that hosts the tree as well).""
 
 PACE: Final = 0.0015
 """Seconds that follow for each count: a tenth of the owner's time, or some 650 registrations per
-second of all leaves. By the 99th percentile of others' deliveries (`python -m
-bench.security.leaf`)."""
+second of all leaves. By the 99th percentile of others' deliveries
+(docs/lab/security.md#a-leaf-that-subscribes-without-end)."""
 
 LONG: Final = 512
 """Characters of a selector that count once more: it is compiled by owner and hosts. Guess."""
