@@ -185,7 +185,7 @@ mutations: setup
 
 # Weekly: the code that changed within a week, changed at random by mutmut, and what no test notices of
 # that; an hour. mutmut has an environment of its own, with what .venv has.
-# MUTANTS="--minutes 120 --since v0.1.0", MUTANTS=overlay/backlog.py.
+# MUTANTS="--minutes 120 --since v0.1.0", MUTANTS=overlay/links/backlog.py.
 MUTMUT := build/mutmut
 
 mutants: setup

@@ -22,9 +22,7 @@ from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring.ring import Ring
 from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus
-from overlay.clock_offsets import ClockOffsets
 from overlay.driver import Driver, Vitals
-from overlay.guard import Guard, settings_for
 from overlay.health import Health, HealthReport
 from overlay.incidents import FAULT, IncidentLog, contain
 from overlay.links.events import (
@@ -40,6 +38,7 @@ from overlay.links.links import Links
 from overlay.links.messages import Frame, ProcessName
 from overlay.links.statements import Signer, Tokens
 from overlay.lower_random.access_points import AccessPoints
+from overlay.lower_random.clock_offsets import ClockOffsets
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.documents import REVOCATIONS, Documents, DocumentStore
 from overlay.lower_random.peer_records import PeerRecords
@@ -51,6 +50,7 @@ from overlay.reports import Reports
 from overlay.rights import Principal, Role
 from overlay.settings import Settings
 from overlay.tenants.confinement import RULES
+from overlay.tenants.guard import Guard, settings_for
 from overlay.turns import Turns
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.dry_run import DryRuns

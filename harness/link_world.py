@@ -15,8 +15,8 @@ from canopy.sim.world.network import Network
 from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.traffic import Traffic
 from harness.list_codec import ListCodec
-from overlay.hybrid_clock import HybridClock
 from overlay.links.events import Detours, LinkContext, LinkDown
+from overlay.links.hybrid_clock import HybridClock
 from overlay.links.links import Links
 from overlay.links.messages import Frame, ProcessName
 from overlay.machine import LocalEvent, Message, Peer

@@ -7,12 +7,10 @@ nodes), ``lower_random`` (the random graph, access points, CRAWL), ``chord`` (cl
 Beside them: ``consensus`` (the rules of replicated logs), ``settings`` (every number that a user
 may set), ``client``, ``stream_client``, ``operator_commands`` and ``info`` (the commands of
 programs and their replies; ``client_types`` lists them), ``command_faults`` (what is wrong with a
-command, for programs and nodes), ``clock_offsets`` (neighbours' wall clocks, for `canopy doctor`),
-``bounded`` (a dictionary with a bound), ``backlog`` (how much to keep for an unreachable peer),
-``records`` (the format of the state file), ``health`` (sub-healthy nodes), ``regions``,
-``hybrid_clock`` (the causal order of trace records), ``phrases`` (numbers in sentences),
+command, for programs and nodes), ``bounded`` (a dictionary with a bound), ``records`` (the format
+of the state file), ``health`` (sub-healthy nodes), ``regions``, ``phrases`` (numbers in sentences),
 ``driver`` (what a driver calls on a node, and what a node asks of its driver). ``rights`` says
-which role may send which message, ``guard`` asks it between links and machines. Only node.py uses
-``turns`` (the dispatcher), ``incidents`` (what happened around this node, for people) and
+which role may send which message; ``tenants`` guards what comes by it, and by content. Only node.py
+uses ``turns`` (the dispatcher), ``incidents`` (what happened around this node, for people) and
 ``reports`` (`canopy status`).
 """

@@ -14,9 +14,9 @@ import msgspec
 
 from overlay.client import Command, Event, Reply
 from overlay.health import HealthReport
-from overlay.hybrid_clock import HybridClock
 from overlay.links.events import ConnectionId, IdentityConflict
 from overlay.links.events import Transport as LinkTransport
+from overlay.links.hybrid_clock import HybridClock
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent, Named
 from overlay.rights import Principal

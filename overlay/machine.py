@@ -68,7 +68,7 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NodeRoles(Protocol):
-    """The permissions of nodes' roles, as far as they are known here (overlay/guard.py)."""
+    """The permissions of nodes' roles, as far as they are known here (overlay/tenants/guard.py)."""
 
     def takes_part(self, node: NodeId) -> bool:
         """Whether a node may be in views: not if it is known to be a leaf."""

@@ -35,7 +35,7 @@ class Reloaded(Reply, frozen=True):
 
 class GetClocks(Command, frozen=True):
     """Ask neighbours what their wall clocks show. Answered by Clocks, within
-    `overlay.clock_offsets.CLOCK_TIMEOUT`."""
+    `overlay.lower_random.clock_offsets.CLOCK_TIMEOUT`."""
 
 
 class ClockOffset(msgspec.Struct, frozen=True, array_like=True):

@@ -7,8 +7,8 @@ import zlib
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replace_constant
-from overlay.backlog import Backlog
 from overlay.links import receive_buffer
+from overlay.links.backlog import Backlog
 from overlay.links.messages import Batch
 from overlay.links.receive_buffer import Arrival, ReceiveBuffer
 from overlay.links.send_buffer import InFlightBatch

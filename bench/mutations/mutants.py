@@ -2,7 +2,7 @@
 
     make mutants                                  # files that changed within a week, for an hour
     make mutants MUTANTS="--minutes 120 --since v0.1.0"
-    make mutants MUTANTS=overlay/backlog.py       # these files
+    make mutants MUTANTS=overlay/links/backlog.py       # these files
 
 mutmut makes the mutants and finds by coverage which tests each needs. It is given the files and the
 tests that import them: the smallest six of each, without those with Spark and processes. It works

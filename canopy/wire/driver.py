@@ -61,7 +61,7 @@ from canopy.wire.transport.outlet import Counters
 from canopy.wire.transport.tls import Doorkeeper, TlsError, TlsPipe
 from overlay.client import Event, Reply
 from overlay.driver import DrivenNode
-from overlay.hybrid_clock import HybridClock
+from overlay.links.hybrid_clock import HybridClock
 from overlay.links.messages import Bye, Frame
 from overlay.machine import LocalEvent, Named
 from overlay.upper_tree.publisher.admission import EventSchemas

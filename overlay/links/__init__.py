@@ -17,8 +17,9 @@ which ``peer_list`` looks after), ``dialler`` (brings sessions up and takes them
 for peers that broke the protocol), ``handshake`` (who is there, resume or begin again, which of two
 connections stays) and ``links`` (the whole, what happens on an established session, when silence is
 a suspicion or the end, and another way for a silent peer's session: P3). Small parts: ``deadlines``
-(one heap for all that falls due), ``statements`` (statements that a node signs, and tokens),
-``constants`` (every number that is no setting).
+(one heap for all that falls due), ``backlog`` (how much to keep for an unreachable peer),
+``hybrid_clock`` (the causal order of trace records, carried by batches), ``statements`` (statements
+that a node signs, and tokens), ``constants`` (every number that is no setting).
 
 **Sessions and connections.** A *session* joins this node and one peer; a *connection* carries it
 for a while. Batches are numbered per session and direction, so that connections may come and go

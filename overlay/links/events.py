@@ -8,7 +8,7 @@ from enum import Enum, auto
 from random import Random
 from typing import Final, Protocol
 
-from overlay.hybrid_clock import HybridClock
+from overlay.links.hybrid_clock import HybridClock
 from overlay.links.messages import Frame, ProcessName
 from overlay.machine import LocalEvent, Message, Peer
 from overlay.settings import LinkSettings

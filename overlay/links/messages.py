@@ -79,7 +79,7 @@ class Hello(Frame, frozen=True):
         0  # Hellos sent in this session so far, to recognise an older one that comes late
     )
     boot: Uint63 = 0  # with the incarnation: the process (`ProcessName`)
-    clock: Uint63 = 0  # the sender's hybrid logical clock (overlay/hybrid_clock.py)
+    clock: Uint63 = 0  # the sender's hybrid logical clock (overlay/links/hybrid_clock.py)
     newest: Uint53 = 0  # … and the newest; 0, from version 10: that one only
     capabilities: Capabilities = ()
 

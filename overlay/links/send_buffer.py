@@ -17,8 +17,8 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from overlay.backlog import PERIOD as BACKLOG_PERIOD
-from overlay.backlog import Backlog
+from overlay.links.backlog import PERIOD as BACKLOG_PERIOD
+from overlay.links.backlog import Backlog
 from overlay.links.constants import (
     COMPRESS_FROM,
     CONGESTED_SHARE,

@@ -14,7 +14,8 @@ recovery), ``relays`` (P3: the frames of links that are silent, by way of other 
 ``documents`` (signed documents of the operators, passed on to all nodes: revocations, and the
 policy, which ``policies`` applies). ``peer_records`` has addresses signed by their nodes, and
 tombstones (why second-hand news does not bring the dead back); with it ``ranked_slots`` makes a
-view where members may lie. ``constants`` has every number that is no setting.
+view where members may lie. ``clock_offsets`` asks neighbours for their wall clocks (`canopy
+doctor`). ``constants`` has every number that is no setting.
 
 A node shuffles parts of its view with its neighbours periodically. The same two messages carry
 access points and ring hints, so that all soft knowledge spreads at one rate and costs no further

@@ -25,13 +25,13 @@ from harness.overlays import READY, acknowledged, assert_exact, settings, wait
 from node import Node
 from overlay.client import AppendEvents, BeginReading, Draft, TakeEvents
 from overlay.client_types import COMMANDS
-from overlay.guard import Guard, NotAuthenticatedError
 from overlay.links.links import Links
 from overlay.links.session import LinkSession
 from overlay.lower_random.messages import RingHint, Shuffle
 from overlay.machine import Message, Peer, ProtocolError
 from overlay.rights import LEAST, NOBODY, Principal, Role, refusal
 from overlay.stream_client import AddStream, AttachGroup
+from overlay.tenants.guard import Guard, NotAuthenticatedError
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from streams.directory.messages import ShardsOrphaned
 from tests.attacks.test_attacks_messages import Drawing, said

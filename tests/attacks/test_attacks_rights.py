@@ -11,8 +11,8 @@ from canopy.wire.transport.codec import MESSAGES, WireCodec
 from harness.overlays import READY, acknowledged, assert_exact, settings, wait
 from matching import EVERYTHING
 from overlay.chord.cluster.messages import RequestVote
-from overlay.hybrid_clock import HybridClock
 from overlay.links.events import LinkContext, LinkUp
+from overlay.links.hybrid_clock import HybridClock
 from overlay.links.links import Links
 from overlay.links.messages import PROTOCOL, Bye, Frame, Hello, ProcessName, Superseded, Welcome
 from overlay.lower_random.messages import Neighbour, Shuffle, Walk

@@ -18,9 +18,9 @@ from matching import EVERYTHING
 from overlay.chord.events import Fenced
 from overlay.chord.messages import Contact, FindReply
 from overlay.chord.ring.ring_state import RingState
-from overlay.guard import settings_for
 from overlay.rights import Principal, Role, refusal
 from overlay.settings import RingSettings, Settings
+from overlay.tenants.guard import settings_for
 from overlay.upper_tree.messages import Location
 from overlay.upper_tree.publisher.doubts import Doubts
 from overlay.upper_tree.publisher.location_cache import LocationCache

@@ -11,13 +11,13 @@ import pytest
 from bench.mutations import mutants
 from bench.mutations.mutants import changed_files, configuration, importers
 
-FILE = "overlay/backlog.py"
+FILE = "overlay/links/backlog.py"
 RESULTS = """
-    overlay.backlog.a__mutmut_1: killed
-    overlay.backlog.a__mutmut_2: survived
-    overlay.backlog.a__mutmut_3: no tests
-    overlay.backlog.b__mutmut_1: not checked
-    overlay.backlog.b__mutmut_2: timeout
+    overlay.links.backlog.a__mutmut_1: killed
+    overlay.links.backlog.a__mutmut_2: survived
+    overlay.links.backlog.a__mutmut_3: no tests
+    overlay.links.backlog.b__mutmut_1: not checked
+    overlay.links.backlog.b__mutmut_2: timeout
 """
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.link_world import Host, LinkWorld
-from overlay.backlog import PERIOD, REMEMBERED, Backlog
+from overlay.links.backlog import PERIOD, REMEMBERED, Backlog
 from overlay.links.events import MessageDropped
 
 KB = 1_024

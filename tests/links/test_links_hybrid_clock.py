@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from harness.link_world import LinkWorld
-from overlay.hybrid_clock import LATEST, HybridClock
+from overlay.links.hybrid_clock import LATEST, HybridClock
 from overlay.links.messages import Batch, Hello, Welcome
 
 SECOND = 1_000_000_000

@@ -12,10 +12,10 @@ from typing import Any
 from bench.papers.tiers import AWAY, Tiers
 from harness.overlays import grown
 from harness.simulated_stream import SimulatedReading, SimulatedStream
-from overlay.backlog import Backlog
 from overlay.chord.keys import key_of
 from overlay.client import Draft
 from overlay.health import HealthReport, NodeHealth
+from overlay.links.backlog import Backlog
 from overlay.stream_client import AddStream
 from tests.support.rings import grown as grown_ring
 

@@ -22,8 +22,8 @@ from canopy.sim.world.traffic import Traffic
 from node import Credentials, LocalNode
 from overlay.client import Command, Event, Gathered, Reply
 from overlay.driver import DrivenNode, Driver
-from overlay.hybrid_clock import HybridClock
 from overlay.links.events import Codec
+from overlay.links.hybrid_clock import HybridClock
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent, Named, NodeId
 from overlay.rights import Principal

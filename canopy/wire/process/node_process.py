@@ -72,8 +72,8 @@ from overlay.client import (
 )
 from overlay.driver import DrivenNode
 from overlay.health import HealthReport
-from overlay.hybrid_clock import HybridClock
 from overlay.links.events import IdentityConflict
+from overlay.links.hybrid_clock import HybridClock
 from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL, Hello
 from overlay.machine import Peer
 from overlay.operator_commands import Reload, Reloaded

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 import msgspec
 
 from overlay import consensus
-from overlay.backlog import Backlog
 from overlay.bounded import BoundedDict
 from overlay.chord.cluster.journal import Journal, Snapshot, VoterLog, size_of
 from overlay.chord.cluster.messages import (
@@ -39,6 +38,7 @@ from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
 from overlay.consensus import EMPTY
+from overlay.links.backlog import Backlog
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
 from overlay.settings import ClusterSettings

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from canopy.traces.analysis import AnalysisSummary, analyze
 from canopy.traces.writer import TraceOptions, TraceWriter
-from overlay.hybrid_clock import HybridClock
+from overlay.links.hybrid_clock import HybridClock
 
 START = 1_790_000_000.0
 ABOVE_5 = ["cmp", ">", ["attr", "a"], ["lit", 5]]

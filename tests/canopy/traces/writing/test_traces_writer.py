@@ -18,7 +18,7 @@ from canopy.traces.writer import (
     is_sampled,
     trace_path,
 )
-from overlay.hybrid_clock import HybridClock
+from overlay.links.hybrid_clock import HybridClock
 
 NOON = 1_790_000_000.0 // 86_400 * 86_400 + 43_200.0
 
