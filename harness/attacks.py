@@ -40,8 +40,7 @@ NAMED = 8
 """Entries of one exchange, as honest nodes send."""
 
 PUSHES = 5
-"""Nodes to which each liar pushes, each time: with `trial.PUSH_EVERY` ten times as often as honest
-nodes begin exchanges."""
+"""Nodes to which each liar pushes, each time."""
 
 FAR_AHEAD = 1_000_000
 """By which epochs of lies are newer than what is true."""

@@ -3,7 +3,7 @@
     python -m bench.experiments                                # what there is
     python -m bench.experiments scaling --help                 # one of them, with its parameters
     python -m bench.experiments scaling --out build/scaling    # a table, scaling.json, scaling.svg
-    python -m bench.experiments liars --set attack=eclipse --json
+    python -m bench.experiments scaling --set loads=[] --json
 
 `registry` names them all. Progress goes to standard error.
 """

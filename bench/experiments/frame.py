@@ -45,16 +45,6 @@ def run_until_ready(world: World, condition: Callable[[], bool]) -> None:
         raise NotReadyError(f"the overlay is not ready after {READY_WITHIN:g} virtual seconds")
 
 
-def grown(world: World, nodes: int, within: float = 60.0) -> World:
-    """Add nodes ``n0``, ``n1``, … which all know the first one, within so many virtual seconds at
-    most, and wait until they are ready. Raises NotReadyError."""
-    for number in range(nodes):
-        world.add_node(seeds=["n0"] if number else [], name=f"n{number}")
-        world.run(min(0.2, within / nodes))
-    run_until_ready(world, world.ready)
-    return world
-
-
 def always(row: Row) -> bool:
     """Every row is good."""
     return True

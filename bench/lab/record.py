@@ -1,8 +1,8 @@
 """Keeps what a bench measured: ``bench/results/NAME.json``, from which the lab's tables are made.
 
     python -m bench.lab.record matching -- python -m bench.matching.compare --json
-    python -m bench.lab.record failure --without plan -- python -m bench.experiments failure --json
-    python -m bench.lab.record --again memory slow-subscriber
+    python -m bench.lab.record health --without looks -- python -m bench.experiments health --json
+    python -m bench.lab.record --again backlog guard
 
 The command prints one JSON object, or a list of them: the rows. The file also has the command, the
 commit (marked ``+`` where the tree differs from it), the date, the processor, the number of cores

@@ -24,8 +24,8 @@ not makes an empty cell. Keys that begin with ``run.`` are those of the run that
     by=size,kind | across=system
                             rows with the same values of `by` become one, in which each row stands
                             under its value of `across`: ``zenoh.p50_ms``
-    last=system,rate        of the rows with the same values of these keys, the last one alone; those with
-                            the same value of the first key stand side by side
+    last=system,rate        of the rows with the same values of these keys, the last one alone;
+                            those with the same value of the first key stand side by side
     sum=rows,faults         … in which these are the sums of all of them
     best                    of the runs those of the full form, else of the fast form, else all
     transposed              rows become columns: a line for each column of the comment

@@ -28,7 +28,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bench.experiments.figures.plan import FigurePlan
-from bench.experiments.frame import NotReadyError, grown, run_until_ready
+from bench.experiments.frame import NotReadyError, run_until_ready
 from bench.experiments.routing_model.counting_routing import EventCost
 from canopy.sim.scenario.range_load import RangeLoad, RangeSubscription, attribute_name, selector_of
 from canopy.sim.world.clients import SimulatedSubscription
@@ -127,8 +127,11 @@ class NodeOverlay:
         self._made: list[tuple[SimulatedSubscription, RangeSubscription]] = []
 
     def grow(self) -> None:
-        """Start all nodes of the overlay."""
-        grown(self.world, self.plan.nodes, JOINED_WITHIN)
+        """Start all nodes of the overlay, which all know the first one."""
+        for number in range(self.plan.nodes):
+            self.world.add_node(["n0"] if number else [], f"n{number}")
+            self.world.run(min(0.2, JOINED_WITHIN / self.plan.nodes))
+        run_until_ready(self.world, self.world.ready)
 
     def draw(self, plan: FigurePlan) -> None:
         """From now on subscriptions and events are those of this plan's load, as in

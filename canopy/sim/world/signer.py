@@ -44,8 +44,6 @@ class SimulatedCertificates:
         (canopy/wire/keys/rotation.py); `is_issuing`: whether the node of this name reaches an
         issuer now; `stretch`: how many times as old a certificate counts as it is, for
         renewals."""
-        self.are_asked_for = True
-        """Whether nodes look at certificates in what others say of who there is."""
         self.life = life
         self.renewed = 0
         self.failed = 0
@@ -93,14 +91,12 @@ class SimulatedSigner:
         self,
         node: NodeId,
         world: str,
-        certified: bool = True,
         role: Role = Role.VOTER,
         wall: Callable[[], float] = lambda: 0.0,
         ends: Callable[[], float] = lambda: inf,
     ) -> None:
-        """`certified`: accept only nodes that the world has certified; `role`: the role in the
-        node's certificate, which `ends` at that time of the clock that `wall` reads."""
-        self._certified = certified
+        """`role`: that in the node's certificate, which `ends` at that time of the clock that
+        `wall` reads."""
         self._wall = wall
         self._ends = ends
         self._role = role
@@ -124,8 +120,6 @@ class SimulatedSigner:
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
         """Whether the world has certified this node, as one that may do what is asked, and that
         holds still."""
-        if not self._certified:
-            return True
         seal, ends = (*chain, b"", b"")[:2]
         least = Role.VOTER if votes else Role.MEMBER
         roles = [role for role in Role if role >= least]

@@ -438,7 +438,6 @@ class World(Scheduler):
             signer = SimulatedSigner(
                 disk.node,
                 str(self.seed),
-                self.certificates.are_asked_for,
                 self.roles[name],
                 partial(self.wall, name),
                 partial(self.certificate_ends, name),
