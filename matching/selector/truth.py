@@ -6,7 +6,6 @@ delivered is checked with one predicate of many, and nobody asks whether that is
 For that the AND of comparisons becomes a few tables, which `is_true` goes through.
 
 What is no comparison of an attribute with a constant is tested by its function of `evaluate`.
-(Measured: docs/design/selectors.md.)
 """
 
 from __future__ import annotations
