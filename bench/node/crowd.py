@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, Final
 
-from bench.command import SEED, TRACE, parser, show
-from bench.processes.overlays import PATIENCE, process, spent, started, status
+from bench.command import SEED, TRACE, parser, processor_seconds, show
+from bench.processes.overlays import PATIENCE, process, started, status
 from canopy.cli.demo.overlay import DemoNode
 from canopy.client.blocking import ControlClient
 from overlay.client import Draft, Publish, Published, Subscribe, Subscribed
@@ -46,6 +46,11 @@ def lost_events(nodes: Sequence[DemoNode]) -> int:
         while len(found) < len(publishers) and time.monotonic() < until:
             found.update(one.event.attributes["crowd"] for one in subscriber.deliveries(1.0))
     return len(publishers) - len(found)
+
+
+def spent(nodes: Sequence[DemoNode]) -> list[float]:
+    """Processor seconds of each node so far."""
+    return processor_seconds(process(node).pid for node in nodes)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 from bench.command import flags
-from canopy.cli.demo.overlay import EMPTY, DemoNode, Overlay
+from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
 from overlay.client import GetStatus, Status
 
@@ -29,20 +28,11 @@ def folder() -> Iterator[Path]:
 
 
 @contextmanager
-def started(
-    nodes: int,
-    trace: float,
-    seed: int | None = 1,
-    settle: float = 0.0,
-    bounds: Callable[[int], Mapping[str, str]] = lambda number: EMPTY,
-) -> Iterator[Overlay]:
-    """`nodes` nodes that trace the share `trace` of the events, ready since `settle` seconds.
-
-    `bounds` returns a node's settings, as environment variables, by its number."""
-    with folder() as out, Overlay(nodes, out, flags(trace), seed, bounds) as overlay:
+def started(nodes: int, trace: float, seed: int | None = 1) -> Iterator[Overlay]:
+    """`nodes` nodes that trace the share `trace` of the events, and are ready."""
+    with folder() as out, Overlay(nodes, out, flags(trace), seed) as overlay:
         overlay.start(lambda _: None)
         overlay.await_ready(lambda _: None)
-        time.sleep(settle)
         yield overlay
 
 
@@ -50,12 +40,6 @@ def process(node: DemoNode) -> psutil.Process:
     """The process of a node that was started."""
     assert node.process is not None
     return psutil.Process(node.process.pid)
-
-
-def spent(nodes: Sequence[DemoNode]) -> list[float]:
-    """Processor seconds of each node so far."""
-    times = [process(node).cpu_times() for node in nodes]
-    return [each.user + each.system for each in times]
 
 
 def status(node: DemoNode) -> Status:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.processes.programs import Program
+from bench.lab.record import ROOT
 from canopy.feeds.objects import delivery_object
 from canopy.tui.app import CanopyApp
 from canopy.tui.model.requester import Connector, connector
@@ -30,11 +30,17 @@ WRITTEN: Final = 60.0
 """Seconds for the last picture to be written, on a busy machine; ample."""
 
 
-class Monitor(Program):
-    """A context manager: the process with the terminal UI of the node in a data folder."""
+class Monitor:
+    """The process with the terminal UI of the node in a data folder."""
 
     def __init__(self, data: Path, out: Path) -> None:
-        super().__init__("bench.recovery.monitor", data)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "bench.recovery.monitor", str(data)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self.out = out
         self.pictures: list[str] = []
         """The names of the files that were asked for."""
@@ -43,9 +49,15 @@ class Monitor(Program):
         """Have the screen with this tab of the overlay written, `after` so many seconds. Returns at
         once; pictures are written in the order in which they are asked for, and `line` returns the
         next one that is."""
+        assert self.process.stdin is not None
         file = f"{name}.svg"
         self.pictures.append(file)
-        self.say(f"{after}\t{tab}\t{self.out / file}\t{title}")
+        print(after, tab, self.out / file, title, sep="\t", file=self.process.stdin, flush=True)
+
+    def line(self) -> str:
+        """The name of the next picture that is written; empty if the process has ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
 
     def close(self) -> None:
         """End it when all pictures are written."""

@@ -109,12 +109,12 @@ program asks so."""
 REGISTERED_TOGETHER: Final = 128
 """The most subscriptions and unsubscriptions in one turn of the node. Their records become durable
 with one fdatasync, and other inputs are handled between two turns. Chosen by the longest turn
-(`canopy status`) in `bench.node.subscribing`."""
+(`canopy status`) while a program registered 20,000 selectors."""
 
 CLIENT_REQUESTS: Final = 1_024
 """The number of unanswered requests at which the node stops reading from a client: eight turns of
 subscriptions, so that the next are there while a registration goes around. Chosen by subscriptions
-per second in `bench.node.subscribing`."""
+per second (docs/lab/performance.md#subscribing)."""
 
 CLIENT_PUBLISHES: Final = 16
 """The number of unanswered publications at which the node stops reading from a client: enough to
