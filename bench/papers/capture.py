@@ -34,7 +34,6 @@ import msgspec
 
 import canopy
 from bench.command import parser, say, show
-from bench.sync.measure import SETTINGS
 from bench.sync.processes import PATIENCE, Syncs
 from canopy.sync.destinations.destination import SyncProgress
 from harness.databases.database import Database
@@ -51,6 +50,7 @@ TABLE: Final = (
 TOGETHER: Final = 100
 """Rows of a transaction."""
 
+POSTGRES_SAFE: Final = ("fsync=on", "synchronous_commit=on", "max_wal_size=4GB")
 MARIADB_SAFE: Final = ("innodb-flush-log-at-trx-commit=1", "sync-binlog=1")
 
 COPIES: Final = {"sqlite": "postgresql", "postgresql": "sqlite", "mariadb": "postgresql"}
@@ -94,7 +94,7 @@ class Databases:
         made: Any
         if kind == "postgresql":
             if self._server is None:
-                self._server = Server(*SETTINGS)
+                self._server = Server(*POSTGRES_SAFE)
                 self._stack.callback(self._server.stop)
             made = Postgres(self._server)
         elif kind == "mariadb":

@@ -1,3 +1,1 @@
-"""`canopy sync` between real databases in real processes: ``measure``, also beside ``debezium``;
-``soak``; ``processes`` runs the sides of a sync; ``demo``.
-"""
+"""`canopy sync` between real databases in real processes: ``soak``, ``processes``, ``demo``."""
