@@ -4,7 +4,7 @@ claims of a run's records on the run itself, compared with its other records.
 The header of a file says which share of the events its node keeps, and each record has a number and
 a time of the hybrid logical clock. Where others contradict that it is a *doubt*: nothing is called
 right by what is in doubt (`outcome.absences`). The claims on events and subscriptions, which need
-the records themselves, are held in ``verdict/``. The table of all is in docs/design/traces.md.
+the records themselves, are held in ``verdict/``. docs/design/traces.md has the table.
 """
 
 from __future__ import annotations
