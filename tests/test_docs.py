@@ -229,9 +229,11 @@ PRINTED = {
 @pytest.mark.parametrize("command", PRINTED)
 def test_the_json_of_a_command_has_its_fields_on_the_page(command: str) -> None:
     text = (ROOT / "docs/reference/commands.md").read_text("utf-8").partition("\n## JSON\n")[2]
-    (said,) = re.findall(rf"`{command}`: (.*?)(?=\n- |\n#|; `[\w ]+`: )", text, re.S)
-    fields = {name for kind in PRINTED[command] for name in kind.__struct_fields__}
-    assert fields - {"request"} <= set(re.findall(r"`(\w+)[`=]", said))
+    named, made = text.partition("\n- `top`")[0], pages.messages()
+    assert f"`{command}`" in named
+    for kind in PRINTED[command]:
+        (said,) = re.findall(rf"^\*\*`{kind.__name__}`\*\* \((.*?)\):", made, re.M)
+        assert set(kind.__struct_fields__) == set(re.findall(r"`(\w+)`", said))
 
 
 def test_every_command_of_the_wire_says_what_answers_it() -> None:

@@ -32,6 +32,7 @@ from canopy.cli.main import canopy
 from canopy.traces.schema import COMMON, KINDS, MEANINGS
 from canopy.wire.process import config_keys
 from canopy.wire.transport.codec import MESSAGES
+from overlay import info
 from overlay.client import NO_MAJORITY
 from overlay.client_types import COMMANDS, REPLIES
 from overlay.links.messages import Frame
@@ -73,12 +74,17 @@ def messages() -> str:
         "Frames between nodes": Frame.__subclasses__(),
         "Commands of programs": get_args(COMMANDS),
         "Replies to programs": get_args(REPLIES),
+        "Parts of replies": [each for _, each in inspect.getmembers(info, _is_struct)],
         "Messages between nodes": tuple(MESSAGES.values()),
     }
     lines = ["# Messages", "Structs of the [wire](wire.md), fields in their order."]
     for title, types in parts.items():
         lines += [f"## {title}", *(_struct(each) for each in types)]
     return "\n\n".join(lines) + "\n"
+
+
+def _is_struct(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, msgspec.Struct)
 
 
 def _struct(type_: type[msgspec.Struct]) -> str:
