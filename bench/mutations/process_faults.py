@@ -91,10 +91,10 @@ def any_state_accepted() -> None:
 def copied_folder_counts_on() -> None:
     """A node whose folder was put back from an older copy counts its starts on from there."""
 
-    def is_copy(path: Path) -> bool:
-        return False
+    def founding_time(path: Path, now: int) -> int:
+        return now
 
-    replace(folder.is_copy, is_copy)
+    replace(folder.founding_time, founding_time)
 
 
 @fault(

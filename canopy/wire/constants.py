@@ -194,14 +194,6 @@ START_ROOM: Final = 256 * 1024
 that is already allocated, and a node that starts there stops at its first vote. Guess; to be
 measured by the records of a new member of a cluster."""
 
-COPY_NOTICED: Final = 60.0
-"""Seconds between writing a file and its last change from which on it is a copy: more than a disk
-takes to write it."""
-
-COPY_STARTS: Final = 1_024
-"""Starts that a copied folder may have missed: its incarnation is raised by so many, and by up to
-as many more by chance, since a copy may be put back twice."""
-
 FOLDER_CHECK: Final = 5.0
 """The pause between two checks that the data folder still exists, besides those at each sync: a
 node that stores nothing would not notice. Guess; a check takes some microseconds."""

@@ -3,9 +3,11 @@
 - ``lock`` is locked (flock) as long as the process lives; a second process is refused, and so is
   one with a copy of the folder on the same machine (canopy/wire/folder.py).
 - ``node.json`` has the node's id, drawn once, and its incarnation, which is raised and made durable
-  before the process sends anything, so that no event id is ever used twice (V7). It also has the
-  time at which it was written: a copy of the file, whose last change is later, may be older than
-  what the node has written since, so that the incarnation is raised by more than there were starts.
+  before the process sends anything, so that no event id is ever used twice (V7). It is at least the
+  number of seconds since the node was founded: a start from an older copy of the folder, or of the
+  whole disk, has a higher one than all starts since the copy.
+- ``keys/started`` has the id of the certificate with which the node has started: without the files
+  of that start, the id is not used again.
 - ``state`` has the records that the node stored (canopy/wire/state_file.py). A
   damaged file is kept as ``state.damaged``, and the node starts under another id, since it may have
   lost votes and registrations that others rely on; so it does if the file is missing. Where
@@ -31,7 +33,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from canopy.wire.constants import COPY_NOTICED, COPY_STARTS, SOCKET_PATH_LIMIT, START_ROOM
+from canopy.wire.constants import SOCKET_PATH_LIMIT, START_ROOM
 from canopy.wire.durable import CopiedFolderError, FolderError, refused, require_room, write_durably
 from canopy.wire.state_file import NodeIdentity, StateCommits, StateFile, StoredState, read_state
 from overlay.phrases import as_argument
@@ -141,11 +143,11 @@ def read_identity(path: Path) -> NodeIdentity:
     return NodeIdentity(node, incarnation)
 
 
-def is_copy(path: Path) -> bool:
-    """Return whether ``node.json`` has been copied since the node wrote it, by the time of its last
-    change (ctime), which no program can set. So has it where only its owner was changed."""
-    written = json.loads(path.read_text()).get("written")
-    return isinstance(written, int) and abs(path.stat().st_ctime - written) > COPY_NOTICED
+def founding_time(path: Path, now: int) -> int:
+    """Return when the node of ``node.json`` first started, in seconds since 1970; `now` if the file
+    does not have it."""
+    founded = json.loads(path.read_text()).get("founded")
+    return founded if type(founded) is int else now
 
 
 def is_foreign(path: Path) -> bool:
@@ -159,17 +161,16 @@ class DataFolder:
     """An opened data folder: locked for this process, with identity and stored records.
 
     `node` is the id in the node's certificate (32 hex digits, the argument `node`), or 16 random
-    hex digits without one. `incarnation` counts the starts from 1, with a leap where `is_copy`:
-    where ``node.json`` was copied since the last start; `restored` are the records of
-    earlier starts in order; `cut`: bytes of a torn tail that were removed; `lost`: the id that was
-    given up because its state is damaged or missing, else ""; `kept`: the new name of a damaged
-    state, else "". Raises FolderError.
+    hex digits without one. `incarnation` is 1 at the first start, and later the greater of the
+    seconds since then and the last one's successor; `restored` are the records of earlier starts in
+    order; `cut`: bytes of a torn tail that were removed; `lost`: the id that was given up because
+    its state is damaged or missing, else ""; `kept`: the new name of a damaged state, else "".
+    Raises FolderError.
     """
 
     def __init__(self, path: Path, node: str = "") -> None:
         self.path = path
         self._wanted = node
-        self.is_copy = False
         self.restored: list[bytes] = []
         self.cut = 0
         self.lost = ""
@@ -223,8 +224,9 @@ class DataFolder:
 
     def _identify(self, stored: StoredState) -> tuple[str, int]:
         """Return the node's id, and its incarnation, after raising it durably."""
-        path = self.path / "node.json"
+        path, started = self.path / "node.json", self.path / "keys" / "started"
         node, incarnation = self._wanted or secrets.token_hex(8), 0
+        now = founded = int(time.time())
         if path.exists():
             node, incarnation = read_identity(path)
             if self._wanted not in ("", node):
@@ -233,16 +235,24 @@ class DataFolder:
                     f"{self._wanted}: move node.json and state away to start as that one"
                 )
             self._compare(NodeIdentity(node, incarnation), stored.owner)
+            founded = founding_time(path, now)
         elif stored.size:
             whose = f" of the node {stored.owner.node}" if stored.owner else ""
             raise FolderError(
                 f"{self.path} has the state{whose} and no node.json, which says whose it is: put "
                 f"node.json back, or move the file state away to start as a new node"
             )
+        elif started.exists() and started.read_text().strip() == self._wanted:
+            raise FolderError(
+                f"{self.path} has no node.json and no state, and the node {node} has started "
+                f"before: its votes and subscriptions are lost, so that it has to take another id: "
+                f"canopy keys renew --new-id --data {as_argument(self.path)}"
+            )
         self._lock_id(node)
-        self.is_copy = path.exists() and is_copy(path)
-        incarnation += COPY_STARTS + secrets.randbelow(COPY_STARTS) if self.is_copy else 1
-        content = {"node": node, "incarnation": incarnation, "written": round(time.time())}
+        if self._wanted and started.parent.is_dir():
+            write_durably(started, self._wanted + "\n")
+        incarnation = max(incarnation + 1, 1 + now - founded)
+        content = {"node": node, "incarnation": incarnation, "founded": founded}
         write_durably(path, json.dumps(content) + "\n")
         return node, incarnation
 

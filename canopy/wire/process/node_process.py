@@ -119,8 +119,6 @@ def run_node(
     if folder.lost:
         event = "state_damaged" if folder.kept else "state_missing"
         log.warning(event, was=folder.lost, now=folder.node, kept=folder.kept or "nothing")
-    if folder.is_copy:
-        log.warning("folder_copied", path=folder.path, incarnation=folder.incarnation)
     try:
         process = NodeProcess(config, folder, log, build or build_node, security, source)
         freeze_heap()  # here nothing waits for it: it takes 0.1 s

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import stat
-import subprocess
 import time
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from canopy.wire import folder as folder_module
 from canopy.wire import state_file
 from canopy.wire.durable import PRIVATE, FolderError, write_durably
 from canopy.wire.folder import DataFolder, control_path
@@ -30,35 +29,54 @@ def test_the_id_stays_and_the_incarnation_grows(tmp_path: Path) -> None:
     assert (first.incarnation, second.incarnation) == (1, 2)
 
 
-@pytest.mark.parametrize("how", ["cp -a", "cp"])
 def test_a_copy_that_is_put_back_uses_no_incarnation_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With all times as they were, as in a snapshot of the whole disk."""
     node, copy = tmp_path / "node", tmp_path / "copy"
-    clock = time.time() - 3_600.0  # the copy is put back an hour after the node wrote it
+    clock, used = 1_800_000_000.0, []
     monkeypatch.setattr(time, "time", lambda: clock)
-    monkeypatch.setattr(folder_module, "COPY_NOTICED", 4e9)
-    DataFolder(node).close()
-    shutil.copytree(node, copy)
-    used = {1}
+
+    def start() -> None:
+        with contextlib.closing(DataFolder(node)) as folder:
+            used.append(folder.incarnation)
+
+    start()
     for _ in range(3):
-        last = DataFolder(node)
-        last.close()
-        used.add(last.incarnation)
-    assert used == {1, 2, 3, 4}, "a node that goes on is no copy"
-    monkeypatch.undo()
-    for _ in range(2):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(node, copy)
+        for wait in (0.0, 2.5, 60.0, 0.5, -3_600.0):  # the clock is set back, too
+            clock += wait
+            start()
+        clock += 3_700.0
         shutil.rmtree(node)
-        subprocess.run([*how.split(), *(["-r"] if how == "cp" else []), copy, node], check=True)
-        back = DataFolder(node)
-        back.close()
-        assert back.is_copy
-        assert back.incarnation not in used
-        assert back.incarnation > 4
-        used.add(back.incarnation)
-    again = DataFolder(node)
-    again.close()
-    assert (again.is_copy, again.incarnation) == (False, back.incarnation + 1)
+        copy.rename(node)
+        start()
+    assert used == sorted(set(used))
+    assert used[:6] == [1, 2, 3, 63, 64, 65]
+
+
+def test_a_folder_without_a_founding_time_counts_its_starts(tmp_path: Path) -> None:
+    DataFolder(tmp_path).close()
+    path = tmp_path / "node.json"
+    node = json.loads(path.read_text())["node"]
+    for last, written in enumerate(("null", "1e9", "true", '"x"'), 1):
+        path.write_text(f'{{"node": "{node}", "incarnation": {last}, "founded": {written}}}')
+        with contextlib.closing(DataFolder(tmp_path)) as folder:
+            assert folder.incarnation == last + 1
+
+
+def test_the_id_of_a_certificate_is_not_used_again_without_its_state(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    one, two = "a" * 32, "b" * 32
+    DataFolder(tmp_path, one).close()
+    DataFolder(tmp_path, one).close()
+    for name in ("node.json", "state"):
+        (tmp_path / name).unlink()
+    with pytest.raises(FolderError, match=r"has started before: .* canopy keys renew --new-id"):
+        DataFolder(tmp_path, one)
+    with contextlib.closing(DataFolder(tmp_path, two)) as folder:
+        assert (folder.node, folder.incarnation) == (two, 1)
 
 
 def test_two_folders_have_two_ids(tmp_path: Path) -> None:

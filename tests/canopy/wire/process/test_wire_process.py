@@ -286,7 +286,7 @@ def test_a_killed_process_leaves_nothing_that_stops_the_next(processes: Processe
     with processes.client() as client:
         after = client.ask(GetStatus(0), Status)
     assert after.node == before.node
-    assert json.loads((processes.data / "node.json").read_text())["incarnation"] == 2
+    assert json.loads((processes.data / "node.json").read_text())["incarnation"] > 1
 
 
 def test_a_long_data_folder_works(processes: Processes) -> None:
