@@ -21,13 +21,13 @@ from overlay.upper_tree.delivery.fan_out import LastSent
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
 from overlay.upper_tree.delivery.hold import Holding
+from overlay.upper_tree.event_history import ArrivalOf
 from overlay.upper_tree.events import MatchingInterrupted, TreeAbsent
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.publications import Publications
 from overlay.upper_tree.publisher.routing_plan import Route
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
-from overlay.upper_tree.subscriber.arrival_lookups import ArrivalLookup
 from overlay.upper_tree.subscriber.publication_order import Passage, PublicationOrder
 from overlay.upper_tree.subscriber.receiver import PartialMatch, Receiver, Sources
 
@@ -239,7 +239,7 @@ def no_recheck() -> None:
     original = Receiver._deliver
 
     def _deliver(
-        self: Receiver, events: Sequence[Event], witnesses: dict[int, str], lookup: ArrivalLookup
+        self: Receiver, events: Sequence[Event], witnesses: dict[int, str], arrival_of: ArrivalOf
     ) -> list[Delivery]:
         everyone = sorted({id_.rsplit("/", 1)[0] for id_ in self.required})
 
@@ -247,6 +247,6 @@ def no_recheck() -> None:
             return everyone
 
         with replaced(Index[str].match, match):
-            return original(self, events, witnesses, lookup)
+            return original(self, events, witnesses, arrival_of)
 
     replace(original, _deliver)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from matching import Attributes
-from overlay.client import Event
+from overlay.client import Draft, Event
 from overlay.links.messages import MAX_BODY
 from overlay.upper_tree.messages import Registration
 
@@ -66,22 +65,17 @@ def weigh_text(text: str) -> int:
     return HEAD + (len(text) if text.isascii() else 4 * len(text))
 
 
-def weigh_event(attributes: Attributes, payload: bytes) -> int:
+def weigh_event(event: Event | Draft) -> int:
     """Estimated bytes of an event; text that is not ASCII counts four bytes a character."""
-    (size,) = _weigh(((attributes, payload),))
-    return size
+    return weigh_events((event,))[0]
 
 
-def weigh_events(events: Iterable[Event]) -> list[int]:
+def weigh_events(events: Iterable[Event | Draft]) -> list[int]:
     """`weigh_event` of each of these."""
-    return _weigh([(event.attributes, event.payload) for event in events])
-
-
-def _weigh(contents: Iterable[tuple[Attributes, bytes]]) -> list[int]:
     found: list[int] = []
-    for attributes, payload in contents:
-        size = 8 * HEAD + len(payload) + weigh_names(tuple(attributes))
-        for value in attributes.values():
+    for event in events:
+        size = 8 * HEAD + len(event.payload) + weigh_names(tuple(event.attributes))
+        for value in event.attributes.values():
             if isinstance(value, str):
                 size += len(value) if value.isascii() else 4 * len(value)
         found.append(size)
@@ -91,7 +85,7 @@ def _weigh(contents: Iterable[tuple[Attributes, bytes]]) -> list[int]:
 def weigh_whole(event: Event) -> int:
     """Estimated bytes of an event with its proof."""
     proof = 0 if event.proof is None else len(event.proof)
-    return weigh_event(event.attributes, event.payload) + proof
+    return weigh_event(event) + proof
 
 
 @lru_cache(maxsize=KINDS)

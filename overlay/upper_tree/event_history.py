@@ -17,7 +17,7 @@ from matching import EVERYTHING, Interval
 from overlay.client import Delivery, Event
 from overlay.machine import NodeId
 from overlay.phrases import counted
-from overlay.upper_tree.batches import ITEM_MOST, weigh_events
+from overlay.upper_tree.batches import ITEM_MOST
 from overlay.upper_tree.partition import describe
 
 PATH_MOST = 64
@@ -85,11 +85,17 @@ class EventArrival(NamedTuple):
         return [f"{came}, virtual node [{lo}, {hi}) of tree {self.attribute}"]
 
 
+ArrivalOf = Callable[[Sequence[str], Event], EventArrival]
+"""Gives how an event came to a subscription that is registered in these trees: through which of
+them and which part of it, after how many hops."""
+
+
 class ShownTo(NamedTuple):
     """Events came to this node, each its own way, and were shown to subscriptions."""
 
-    arrivals: Callable[[int], EventArrival]
-    """Gives the arrival of an event by its place among them."""
+    arrival_of: ArrivalOf
+    pivots: Sequence[Sequence[str]]
+    """For each event, the trees of a subscription that it was shown to."""
     to: Callable[[Event], Mapping[str | int, Delivery | None]]
     """Subscriptions of this node that an event was shown to, each with its delivery, and clients
     that gather."""
@@ -147,9 +153,10 @@ class EventHistory:
         """Steps of events that are noted: at most `NOTES` times the capacity."""
         return self._size
 
-    def _note(self, events: Sequence[Event], fact: HistoryNote, size: int = 0) -> None:
-        """Note a fact about events. `size`: the bytes of those events that no note has yet; events
-        of a later step are counted with the first one, which is evicted shortly before it."""
+    def note(self, events: Sequence[Event], fact: HistoryNote, size: int = 0) -> None:
+        """Note a fact about events. The objects are kept and must not change. `size`: the bytes of
+        those events that no note has yet, and `DELIVERY_BYTES` for each delivery; events of a later
+        step are counted with the first one, which is evicted shortly before it."""
         room = NOTES * self.capacity
         if len(events) > room:
             events = events[:room]
@@ -172,25 +179,6 @@ class EventHistory:
             self.attributes.move_to_end(name)
         while len(self.attributes) > self.capacity:
             self.attributes.popitem(last=False)
-
-    def published(self, events: Sequence[Event], largest: int) -> None:
-        """Note that this node has published events, of `largest` bytes at most. The objects are
-        kept and must not change."""
-        self._note(events, PublishedHere(), largest * len(events))
-
-    def accepted(self, events: Sequence[Event], taken: AcceptedAt | Skipped) -> None:
-        """Trees have accepted these events, or need not be visited by them."""
-        if events:
-            self._note(events, taken)
-
-    def shown(self, events: Sequence[Event], shown: ShownTo, deliveries: int) -> None:
-        """Note that these events arrived at this node and were delivered to its programs, in so
-        many deliveries."""
-        self._note(events, shown, sum(weigh_events(events)) + DELIVERY_BYTES * deliveries)
-
-    def refused(self, events: Sequence[Event], refused: Refused) -> None:
-        """Note what came under these events' identities and was refused."""
-        self._note(events, refused, sum(weigh_events(events)))
 
     def find(self, name: str) -> Remembered | None:
         """The event with this identity, or the newest one with this user's id."""
@@ -233,7 +221,7 @@ class EventHistory:
         for events, fact, _ in self._notes:
             for place in places(events, event):
                 if isinstance(fact, ShownTo):
-                    remembered.arrival = fact.arrivals(place)
+                    remembered.arrival = fact.arrival_of(fact.pivots[place], events[place])
                     remembered.shown, remembered.latest = fact.to(events[place]), fact.latest
                     remembered.steps.append(remembered.arrival)
                 else:

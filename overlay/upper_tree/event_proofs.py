@@ -23,6 +23,7 @@ from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.links.statements import Signature, Signer, statement
 from overlay.machine import Message, NodeId, Peer, Port, Uint53
+from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.event_history import EventHistory, Refused
 from overlay.upper_tree.messages import Deliver, EventsRefused, Undelivered, Visit
 from overlay.upper_tree.visits import select_events
@@ -305,7 +306,7 @@ class ProofCheck:
         kind = type(message).__name__
         for fault, events in by_fault.items():
             self._port.count("events_unproven", len(events))
-            self._history.refused(events, Refused(sender.id, fault))
+            self._history.note(events, Refused(sender.id, fault), sum(weigh_events(events)))
             for event in events:
                 self._port.trace(
                     "drop", event=event.identity, peer=sender.id, reason=f"{kind}: {fault}", size=0

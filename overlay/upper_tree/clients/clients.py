@@ -22,6 +22,7 @@ from overlay.client import (
     Delivered,
     Delivery,
     Done,
+    Draft,
     Ended,
     EndSubscription,
     Event,
@@ -439,7 +440,7 @@ class LocalClients(Machine):
         events: list[Event] = []
         size = 0
         for event in islice(self.history.latest(), max(0, command.count)):
-            size += weigh_event(event.attributes, b"")
+            size += weigh_event(Draft(event.attributes))
             if size > EVENTS_BYTES:
                 break
             events.append(replace(event, payload=b"", payload_type="", proof=None))

@@ -24,7 +24,7 @@ from matching import Value
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import attribute_key
 from overlay.chord.ring.ring import Ring
-from overlay.client import DRY_RUN_ATTRIBUTES, DRY_RUN_MOST, DryRun, Failed, Recipients
+from overlay.client import DRY_RUN_ATTRIBUTES, DRY_RUN_MOST, Draft, DryRun, Failed, Recipients
 from overlay.info import EventRecipients, RecipientInfo
 from overlay.machine import Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
@@ -334,7 +334,7 @@ def event_recipients(found: Found, unanswered: Mapping[str, str]) -> EventRecipi
 
 def event_weigher(events: Sequence[dict[str, Value | None]]) -> Callable[[int], int]:
     """A function from an event's place to its estimated bytes."""
-    return lambda number: weigh_event(events[number], b"")
+    return lambda number: weigh_event(Draft(events[number]))
 
 
 def weigh_hosts(location: Location) -> int:

@@ -46,10 +46,10 @@ def uniform_batch(drafts: Sequence[Draft]) -> UniformBatch | None:
     if columns is None:
         return None
     hand_on(batch, columns)
-    bare = dict.fromkeys(columns)
-    if refusal(Draft(bare)) is not None:
+    bare = Draft(dict.fromkeys(columns))
+    if refusal(bare) is not None:
         return None
-    size = weigh_event(bare, b"") + max([len(draft.payload) for draft in drafts])
+    size = weigh_event(bare) + max([len(draft.payload) for draft in drafts])
     for column in columns.values():
         kinds = set(map(type, column))
         if kinds == FLOATS:
@@ -71,7 +71,7 @@ def refusal(draft: Draft) -> str | None:
     """Return why an event cannot be admitted, or None."""
     attributes = draft.attributes
     fault = name_fault(tuple(attributes))
-    if fault is None and (size := weigh_event(attributes, draft.payload)) > ITEM_MOST:
+    if fault is None and (size := weigh_event(draft)) > ITEM_MOST:
         fault = f"about {size:,} bytes; at most {ITEM_MOST:,} fit on a link"
     if fault is not None:
         return fault

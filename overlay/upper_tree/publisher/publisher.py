@@ -24,7 +24,13 @@ from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches, weigh_whole
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped, digest_of
+from overlay.upper_tree.event_history import (
+    AcceptedAt,
+    EventHistory,
+    PublishedHere,
+    Skipped,
+    digest_of,
+)
 from overlay.upper_tree.event_proofs import PROOF_MOST, EventProofs
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, EventsRefused, SentBefore, TreeMoved
@@ -155,7 +161,7 @@ class Publisher(Machine):
         if alike is not None and self._proofs is not None:
             largest += PROOF_MOST
         if events:
-            self.history.published(events, largest)
+            self.history.note(events, PublishedHere(), largest * len(events))
         for names in by_names:
             self.history.saw(names)
         for event in self.port.sampled(events):
@@ -233,7 +239,7 @@ class Publisher(Machine):
         for route, skipped, alike in routed:
             if skipped:
                 self.port.count("visits_skipped", len(skipped) * len(alike))
-                self.history.accepted(alike, Skipped(skipped))
+                self.history.note(alike, Skipped(skipped))
             self.pending.add_batch(alike, route, largest)
             for host, trees in route.values():
                 visits.setdefault(host.id, (host, []))[1].append((trees, alike))
@@ -339,7 +345,7 @@ class Publisher(Machine):
         if not summaries.may_skip(attribute, pending.places, now):
             return False
         self.port.count("visits_skipped")
-        self.history.accepted(pending.events, Skipped((attribute,)))
+        self.history.note(pending.events, Skipped((attribute,)))
         return True
 
     def _send_all(self, visits: VisitsByHost, largest: int = 0) -> None:
@@ -401,8 +407,9 @@ class Publisher(Machine):
         now = self.port.now
         events, sent_at = self.pending.accept(sender.id, taken)
         for (attributes, _), some in zip(taken, events, strict=True):
-            found = self.locations.how_found(attributes)
-            self.history.accepted(some, AcceptedAt(attributes, found, sender.id))
+            if some:
+                found = self.locations.how_found(attributes)
+                self.history.note(some, AcceptedAt(attributes, found, sender.id))
         if taken:
             took = None if sent_at is None else now - sent_at
             self.replicas.accepted(sender.id, took, now, message.pace)

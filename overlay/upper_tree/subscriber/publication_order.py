@@ -19,7 +19,7 @@ events wait.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from heapq import heappop, heappush
 from math import inf
 from typing import Final, NamedTuple, Protocol
@@ -30,7 +30,7 @@ from overlay.client import Event
 from overlay.machine import Alarm, Machine, NodeId, Port, Timer
 from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.delivery.event_counts import EventSource
-from overlay.upper_tree.event_history import EventArrival
+from overlay.upper_tree.event_history import ArrivalOf, EventArrival
 from overlay.upper_tree.messages import EVENT_TREE, SentBefore, value_in
 from overlay.upper_tree.subscriber.constants import (
     LOOK_PAUSE,
@@ -130,8 +130,7 @@ class Passage(NamedTuple):
     """All that visited the host up to this number has been sent here; 0: not known."""
     previous: Sequence[int]
     """Events that the host sent here another way before."""
-    arrival: Callable[[Sequence[str], Event], EventArrival]
-    """Gives the arrival at a subscription registered in these trees."""
+    arrival: ArrivalOf
     ways: ArrivalTable | None = None
     """The ways of arrival; None: they are not the same for all subscriptions."""
 
@@ -152,7 +151,7 @@ class Ready(NamedTuple):
     """An event that may be shown, with how it came."""
 
     event: Event
-    arrival: Callable[[Sequence[str], Event], EventArrival]
+    arrival: ArrivalOf
 
 
 class Ways(NamedTuple):

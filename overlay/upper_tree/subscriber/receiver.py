@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,18 +24,25 @@ from overlay.client import Delivery, Event
 from overlay.incidents import contain
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
+from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
-from overlay.upper_tree.event_history import EventHistory, Refused, ShownTo, digest_of
+from overlay.upper_tree.event_history import (
+    DELIVERY_BYTES,
+    ArrivalOf,
+    EventHistory,
+    Refused,
+    ShownTo,
+    digest_of,
+)
 from overlay.upper_tree.events import DeliveriesMissed, Visited
 from overlay.upper_tree.messages import Deliver, DeliveriesGivenUp
 from overlay.upper_tree.partition import describe
 from overlay.upper_tree.subscriber.arrival_lookups import (
-    ArrivalLookup,
     DeliveredLookup,
-    ReadyLookup,
     VisitedLookup,
+    arrivals_of,
 )
 from overlay.upper_tree.subscriber.constants import (
     HELD_SHARE,
@@ -42,7 +50,12 @@ from overlay.upper_tree.subscriber.constants import (
     SAMPLED_EVENTS,
     YOUNGER_MOST,
 )
-from overlay.upper_tree.subscriber.publication_order import Passage, PublicationOrder, Ready, Trees
+from overlay.upper_tree.subscriber.publication_order import (
+    Passage,
+    PublicationOrder,
+    Ready,
+    Trees,
+)
 from overlay.upper_tree.visits import check_places, tree_of_each
 
 Sources = Mapping[EventSource, list[int]]
@@ -154,22 +167,16 @@ class GatheredSubscriptions(GroupedIndex[str, int]):
         return [f"{mine}/{number}" for number in range(conjunctions)]
 
 
-class RecipientLookup:
-    """Finds the subscriptions and clients to which an event of a batch was shown, when called."""
-
-    def __init__(self, arrived: Arrived) -> None:
-        self._arrived = arrived
-
-    def __call__(self, event: Event) -> dict[str | int, Delivery | None]:
-        """Subscriptions with their deliveries, and clients that gather."""
-        arrived = self._arrived
-        found: dict[str | int, Delivery | None] = {
-            client: None
-            for client, places in arrived.gathered.items()
-            if any(arrived.events[place] is event for place in places)
-        }
-        found.update((one.subscription, one) for one in arrived.deliveries if one.event is event)
-        return found
+def recipients_in(arrived: Arrived, event: Event) -> dict[str | int, Delivery | None]:
+    """The subscriptions to which an event of a batch was shown, with their deliveries, and the
+    clients that gather."""
+    found: dict[str | int, Delivery | None] = {
+        client: None
+        for client, places in arrived.gathered.items()
+        if any(arrived.events[place] is event for place in places)
+    }
+    found.update((one.subscription, one) for one in arrived.deliveries if one.event is event)
+    return found
 
 
 class Added(NamedTuple):
@@ -351,9 +358,9 @@ class Receiver(Machine):
         host = sender if message.host is None else message.host
         previous = [number for number in message.previous if number]
         passage = Passage(host.id, message.before, message.through, previous, lookup.of, lookup)
-        fresh, how = self._in_order(sources, fresh, lookup, passage)
+        fresh, arrival_of = self._in_order(sources, fresh, passage)
         named = self._named(message, fresh)
-        for event in self.port.sampled(self._show_checked(fresh, how, named)):
+        for event in self.port.sampled(self._show_checked(fresh, arrival_of, named)):
             self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
     def _refuse_earlier(self, message: Deliver) -> None:
@@ -426,7 +433,9 @@ class Receiver(Machine):
     def _refuse(self, sender: Peer, message: Deliver) -> None:
         """Refuse a message as a whole, since its sender does not know this node's token."""
         self.port.count("deliveries_refused", len(message.events))
-        self.history.refused(message.events, Refused(sender.id, NO_TOKEN))
+        self.history.note(
+            message.events, Refused(sender.id, NO_TOKEN), sum(weigh_events(message.events))
+        )
         for event in self.port.sampled(message.events):
             reason = f"Deliver: {NO_TOKEN}"
             self.port.trace("drop", event=event.identity, peer=sender.id, reason=reason, size=0)
@@ -465,29 +474,24 @@ class Receiver(Machine):
         sources = by_source(event.events)
         fresh = self._unseen(event.events, sources)
         me = self.port.me.id
-        lookup: ArrivalLookup = VisitedLookup(event, me)
-        passage = Passage(me, event.before, event.through, (), lookup.of)
-        found, lookup = self._in_order(sources, fresh, lookup, passage)
+        passage = Passage(me, event.before, event.through, (), VisitedLookup(event, me).of)
+        found, arrival_of = self._in_order(sources, fresh, passage)
         if found is not fresh:
             self.seen.add(fresh, 1)  # some of them wait
-        self.seen.add(self._show(found, lookup), 1)
+        self.seen.add(self._show(found, arrival_of), 1)
 
     def _in_order(
-        self,
-        sources: Sources,
-        fresh: Sequence[Event],
-        lookup: ArrivalLookup,
-        passage: Passage,
-    ) -> tuple[Sequence[Event], ArrivalLookup]:
+        self, sources: Sources, fresh: Sequence[Event], passage: Passage
+    ) -> tuple[Sequence[Event], ArrivalOf]:
         """Return the events that may be shown after events of these sources came, some of them
         fresh, and how they came."""
         if len(sources) != 1:
-            return fresh, lookup
+            return fresh, passage.arrival
         (source,) = sources
         ready = self.order.arrived(source, fresh, passage)
         if ready is None:
-            return fresh, lookup
-        return [each.event for each in ready], ReadyLookup(ready)
+            return fresh, passage.arrival
+        return [each.event for each in ready], arrivals_of(ready)
 
     def has_come(self, source: EventSource, number: int) -> bool:
         """Whether the event with this number has come."""
@@ -510,7 +514,7 @@ class Receiver(Machine):
 
     def show_late(self, ready: Sequence[Ready]) -> None:
         """Show events that have waited for earlier ones."""
-        self._show_checked([each.event for each in ready], ReadyLookup(ready))
+        self._show_checked([each.event for each in ready], arrivals_of(ready))
 
     def _named(self, message: Deliver, events: Sequence[Event]) -> Sequence[str]:
         """For each of these events the registration that the host has found for it, where that
@@ -525,12 +529,12 @@ class Receiver(Machine):
     def _show_checked(
         self,
         events: Sequence[Event],
-        lookup: ArrivalLookup,
+        arrival_of: ArrivalOf,
         named: Sequence[str] = NOTHING_NAMED,
     ) -> list[Event]:
         """Show events that a host has sent. Returns those that no subscription wants: they do not
         count as seen, so that a forged event cannot keep out the one whose identity it has."""
-        wanted = self._show(events, lookup, named)
+        wanted = self._show(events, arrival_of, named)
         if len(wanted) == len(events):
             return []
         shown = {id(event) for event in wanted}
@@ -542,7 +546,7 @@ class Receiver(Machine):
     def _show(
         self,
         events: Sequence[Event],
-        lookup: ArrivalLookup,
+        arrival_of: ArrivalOf,
         named: Sequence[str] = NOTHING_NAMED,
     ) -> Sequence[Event]:
         """Check the whole predicates of this node's subscriptions, and hand over matching events.
@@ -550,7 +554,7 @@ class Receiver(Machine):
         batch, gathering = [event.attributes for event in events], self.gathering
         shares = gathering.share_named(batch, named) if named else gathering.share(batch)
         witnesses = dict(zip(shares.wanted, shares.witnesses, strict=True))
-        deliveries = self._deliver(events, witnesses, lookup) if len(self.index) else []
+        deliveries = self._deliver(events, witnesses, arrival_of) if len(self.index) else []
         if not witnesses:
             return ()
         gathered = wanted = [events[place] for place in shares.wanted]
@@ -562,17 +566,17 @@ class Receiver(Machine):
         if self._younger:
             places = self._without_barred(gathered, places)
         arrived = Arrived(tuple(deliveries), gathered, places)
-        pivots = map(self.pivots.__getitem__, witnesses.values())
-        arrivals = lookup.resolve_later(pivots, wanted)
-        shown = ShownTo(arrivals, RecipientLookup(arrived), self.latest)
-        self.history.shown(wanted, shown, len(deliveries))
+        pivots = list(map(self.pivots.__getitem__, witnesses.values()))
+        shown = ShownTo(arrival_of, pivots, partial(recipients_in, arrived), self.latest)
+        size = sum(weigh_events(wanted)) + DELIVERY_BYTES * len(deliveries)
+        self.history.note(wanted, shown, size)
         if traced := self.port.sampled(wanted):
-            self._trace(traced, deliveries, lookup)
+            self._trace(traced, deliveries, arrival_of)
         self.port.emit(arrived)
         return wanted
 
     def _deliver(
-        self, events: Sequence[Event], witnesses: dict[int, str], lookup: ArrivalLookup
+        self, events: Sequence[Event], witnesses: dict[int, str], arrival_of: ArrivalOf
     ) -> list[Delivery]:
         """Each event for each of the other subscriptions that it matches. Notes a witness for
         events that have none yet."""
@@ -589,13 +593,13 @@ class Receiver(Machine):
             if keys:
                 witnesses.setdefault(position, keys[0])
             for key in keys:
-                arrival = lookup.of(self.pivots[key], event)
+                arrival = arrival_of(self.pivots[key], event)
                 lo, hi = describe(arrival.interval.lo), describe(arrival.interval.hi)
                 deliveries.append(Delivery(key, event, arrival.attribute, lo, hi, arrival.hops))
         return deliveries
 
     def _trace(
-        self, events: Sequence[Event], deliveries: Sequence[Delivery], lookup: ArrivalLookup
+        self, events: Sequence[Event], deliveries: Sequence[Delivery], arrival_of: ArrivalOf
     ) -> None:
         """Record an entry for each subscription that an event is shown to. The subscriptions of
         gathering clients are matched here again, because each event was found by only one of
@@ -616,7 +620,7 @@ class Receiver(Machine):
                 by_pivots.setdefault(self.pivots[key], []).append(key)
             digest = digest_of(event)
             for pivots, some in by_pivots.items():
-                arrival = lookup.of(pivots, event)
+                arrival = arrival_of(pivots, event)
                 self.port.trace_each(
                     "deliver",
                     "subscription",

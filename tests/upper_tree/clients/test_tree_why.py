@@ -31,6 +31,7 @@ from overlay.upper_tree.event_history import (
     AcceptedAt,
     EventArrival,
     EventHistory,
+    PublishedHere,
     Refused,
     ShownTo,
 )
@@ -77,14 +78,14 @@ class WhyRig:
 
     def gathered(self, made: Event, client: int, latest: int) -> None:
         arrival = EventArrival("x", EVERYTHING, 2, "h")
-        self.history.shown(
-            [made], ShownTo([arrival].__getitem__, lambda event: {client: None}, latest), 1
+        self.history.note(
+            [made], ShownTo(lambda *_: arrival, [()], lambda event: {client: None}, latest)
         )
 
     def arrived(self, made: Event, *subscriptions: str) -> None:
         arrival = EventArrival("x", EVERYTHING, 2, "h")
         to = dict.fromkeys(subscriptions)
-        self.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0), 1)
+        self.history.note([made], ShownTo(lambda *_: arrival, [()], lambda event: to, 0))
 
     def end(self, id_: str) -> None:
         mine = self.clients.subscriptions.pop(id_)
@@ -151,7 +152,7 @@ def test_why_names_of_each_subscription_the_tree_that_it_is_registered_in() -> N
     made = event(1, price=500, sym="AAPL", volume=9)
     arrival = EventArrival("price", EVERYTHING, 2, "h")
     to = dict.fromkeys(["me.1.1", "me.1.2", "me.1.3"])
-    rig.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0), 1)
+    rig.history.note([made], ShownTo(lambda *_: arrival, [()], lambda event: to, 0))
     rig.why("pub.1.1")
     apple, both, either = rig.explained().reasons
     assert (apple.delivered, apple.attribute, apple.lo) == (True, "sym", "")
@@ -173,7 +174,7 @@ def test_why_has_the_way_to_each_subscription_where_it_is_known() -> None:
         "me.1.2": Delivery("me.1.2", made, "y", "3", "4", 2),
     }
     arrival = EventArrival("x", EVERYTHING, 1, "h")
-    rig.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0), 1)
+    rig.history.note([made], ShownTo(lambda *_: arrival, [()], lambda event: to, 0))
     rig.why("pub.1.1")
     found = [(r.attribute, r.lo, r.hi, r.hops) for r in rig.explained().reasons]
     assert found == [("x", "1", "2", 1), ("y", "3", "4", 2)]
@@ -228,7 +229,7 @@ def test_the_publisher_asks_where_its_event_was_shown() -> None:
     rig = WhyRig("a", "b", "c")
     rig.clients.subscriptions.clear()
     made = event(1, "me", x=9)
-    rig.history.published([made], 0)
+    rig.history.note([made], PublishedHere())
     rig.why("me.1.1")
     assert [to for to, _ in rig.port.sent_to(AskEvent)] == ["a", "b", "c"]
     rig.port.hear(EventFacts(1, made, ("arrived after 2 messages",), "b"), peer("b"))
@@ -243,7 +244,7 @@ def test_the_publisher_asks_where_its_event_was_shown() -> None:
 def test_of_several_events_with_one_id_the_newest_is_explained_and_the_others_are_named() -> None:
     rig = WhyRig()
     for number in range(12):
-        rig.history.published([event(number, "me", x=number, id="1")], 0)
+        rig.history.note([event(number, "me", x=number, id="1")], PublishedHere())
     rig.arrived(event(3, "me", x=3, id="1"))
     rig.why("1")
     answer = rig.explained()
@@ -347,7 +348,7 @@ def test_what_came_here_is_explained_even_if_its_publisher_is_silent() -> None:
 def test_others_learn_what_is_remembered_here() -> None:
     rig = WhyRig()
     made = event(1, "me", x=9)
-    rig.history.published([made], 0)
+    rig.history.note([made], PublishedHere())
     rig.port.hear(AskEvent(3, "me.1.1"), peer("s"))
     rig.port.hear(AskEvent(4, "me.1.2"), peer("s"))
     (_, known), (_, unknown) = rig.port.sent_to(EventFacts)
@@ -361,7 +362,7 @@ def test_others_learn_what_is_remembered_here() -> None:
 def test_the_history_is_bounded_and_keeps_the_newest() -> None:
     history = EventHistory(3)
     for number in range(3 * NOTES + 1):
-        history.published([event(number, id="same")], 0)
+        history.note([event(number, id="same")], PublishedHere())
         history.saw((f"a{number}", "id"))
     assert len(history) == 3 * NOTES
     assert history.find("pub.1.0") is None
@@ -375,8 +376,8 @@ def test_the_history_is_bounded_and_keeps_the_newest() -> None:
 def test_the_history_of_events_with_many_deliveries_is_bounded_in_bytes() -> None:
     history, many = EventHistory(2_000), 10_000
     for number in range(40):
-        shown = ShownTo(lambda _: EventArrival(), lambda _: {}, 0)
-        history.shown([event(number)], shown, many)
+        shown = ShownTo(lambda *_: EventArrival(), [()], lambda _: {}, 0)
+        history.note([event(number)], shown, many * DELIVERY_BYTES)
     assert 0 < len(history) <= BYTES_MOST / (many * DELIVERY_BYTES)
 
 
@@ -391,12 +392,13 @@ def test_the_history_of_large_events_is_bounded_in_bytes(how: str, large: str) -
         if large == "payload":
             made = msgspec.structs.replace(made, payload=text.encode())
         if how == "published":
-            history.published([made], weigh_whole(made))
-            history.accepted([made], AcceptedAt(("text",), ("",), "host"))
+            history.note([made], PublishedHere(), weigh_whole(made))
+            history.note([made], AcceptedAt(("text",), ("",), "host"))
         elif how == "shown":
-            history.shown([made], ShownTo(lambda _: EventArrival(), lambda _: {}, 0), 0)
+            shown = ShownTo(lambda *_: EventArrival(), [()], lambda _: {}, 0)
+            history.note([made], shown, weigh_whole(made))
         else:
-            history.refused([made], Refused("sender", "no token"))
+            history.note([made], Refused("sender", "no token"), weigh_whole(made))
     kept = list(history.latest()) if how != "refused" else [history.find("pub.1.399")]
     assert kept
     # The last step of an event goes after its first one.

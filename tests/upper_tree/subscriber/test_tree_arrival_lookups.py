@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 from matching import EVERYTHING, Interval, place
-from overlay.upper_tree.event_history import EventArrival
 from overlay.upper_tree.events import Visited
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import Assign, Entry
@@ -17,10 +15,6 @@ from tests.support.world import peer
 LOW, HIGH = Interval(EVERYTHING.lo, place(5)), Interval(place(5), place(9))
 
 
-def came(arrivals: Callable[[int], EventArrival], count: int) -> list[EventArrival]:
-    return [arrivals(number) for number in range(count)]
-
-
 def test_parts_are_those_that_were_served_when_the_events_came() -> None:
     x, y = (HostedTree(name, None, Random(1)) for name in "xy")
     parts = [Entry(interval, (peer(host),)) for interval, host in ((LOW, "a"), (HIGH, "b"))]
@@ -29,11 +23,9 @@ def test_parts_are_those_that_were_served_when_the_events_came() -> None:
     events = [event(1, x=1), event(2, x=7), event(3, x=9, y=1), event(4, z=1)]
     lookup = VisitedLookup(Visited(peer("p"), 1, events, {"x": x.served, "y": y.served}), "me")
     pivots = [("x",), ("x",), ("y", "x"), ("x", "y")]
-    arrivals = lookup.resolve_later(iter(pivots), events)
     x.assign(Assign("x", (1, 2), (EVERYTHING,)))
     y.assign(Assign("y", (1, 2)))  # both have moved since
-    found = came(arrivals, 4)
+    found = [lookup.of(names, one) for names, one in zip(pivots, events, strict=True)]
     assert [(one.attribute, one.interval) for one in found] == [
         *(("x", LOW), ("x", HIGH), ("y", EVERYTHING), ("$event", EVERYTHING)),
     ]
-    assert found == [lookup.of(names, one) for names, one in zip(pivots, events, strict=True)]

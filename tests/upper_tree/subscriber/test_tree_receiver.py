@@ -11,7 +11,7 @@ from matching import EVERYTHING, Attributes, Index, Interval, compile_selector, 
 from overlay.client import Delivery, Event
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.event_history import EventHistory
+from overlay.upper_tree.event_history import BYTES_MOST, EventHistory
 from overlay.upper_tree.messages import Deliver, ids_digest
 from overlay.upper_tree.owner.registrations.registration_ends import (
     ClaimChecks,
@@ -63,6 +63,16 @@ def test_an_event_is_shown_to_every_subscription_that_it_matches() -> None:
     rig.subscribe("c", "x > 9")
     assert rig.deliver(event(1, x=5), event(2, x=2)) == [("a", 1), ("b", 1), ("a", 2)]
     assert rig.port.counts["delivered"] == 3
+
+
+def test_the_history_of_what_came_is_bounded_in_bytes() -> None:
+    """What is shown, and what is refused, counts with its size."""
+    rig = Rig()
+    rig.history = rig.receiver.history = EventHistory(2_000)
+    rig.subscribe("a", "x > 1")
+    for number in range(1, 201):
+        assert rig.deliver(event(number, x=5, text="x" * 200_000))
+    assert 0 < len(rig.history) <= BYTES_MOST / 200_000
 
 
 def test_deliveries_are_recorded_without_a_match_of_their_own(
