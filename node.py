@@ -694,6 +694,6 @@ class Node:
 
 
 if __name__ == "__main__":
-    from canopy.cli.node import main
+    from canopy.cli.process.node import main
 
     main()

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from bench.site import pages
-from canopy.cli.config import in_order
+from canopy.cli.process.config import in_order
 from canopy.traces.schema import FIELDS, KINDS, MEANINGS
 from canopy.wire.config import NodeConfig
 from canopy.wire.process import config_keys

@@ -41,7 +41,7 @@ def shift(path: Path) -> None:
 def main() -> None:
     shift(Path(sys.argv[1]))
     sys.argv[:2] = ["canopy node"]
-    from canopy.cli.node import main as run
+    from canopy.cli.process.node import main as run
 
     run()
 

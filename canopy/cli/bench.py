@@ -20,9 +20,8 @@ import click
 import msgspec
 
 from canopy.cli.completion import context_names
-from canopy.cli.connect import connect_option, json_option, open_client
+from canopy.cli.connect import connect_option, json_option, open_client, resolve_folder
 from canopy.cli.constants import BENCH_WAIT, PUB_BATCH
-from canopy.cli.context_store import resolve_folder
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import console, print_json, table
 from canopy.cli.parameters import Number

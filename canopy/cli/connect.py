@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,9 +35,27 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
 
 
-def _located(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    from canopy.cli.context_store import resolve_folder
+def resolve_folder(where: str | None) -> str | None:
+    """Return the data folder that `--connect` names.
 
+    That is the folder of the context `where`, or else `where` itself. A path with a slash is never
+    a context. None gives the folder of the current context; without one it gives None, the default
+    folder. Raises ContextError; raises UnknownContextError if there are contexts and `where` is
+    neither one of them nor a file.
+    """
+    from canopy.client.contexts import read_contexts
+
+    if where is None:
+        return read_contexts().current_folder()
+    if "/" in where or ":" in where:
+        return where
+    contexts = read_contexts()
+    if contexts.folders and where not in contexts.folders and not os.path.exists(where):
+        return contexts.folder(where)  # raises with the names that there are
+    return contexts.folders.get(where, where)
+
+
+def _located(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     return resolve_folder(value)
 
 

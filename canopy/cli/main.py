@@ -22,93 +22,55 @@ from canopy.cli.hints import HintingGroup, strict
 
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Run": {
-        "node": ("canopy.cli.node:node", "Run a node: one peer of an overlay."),
-        "stop": ("canopy.cli.stop:stop", "Drain and stop a node, and wait until it has ended."),
+        "node": ("process.node", "Run a node: one peer of an overlay."),
+        "stop": ("process.stop", "Drain and stop a node, and wait until it has ended."),
         "doctor": (
-            "canopy.cli.doctor.command:doctor",
+            "doctor.command",
             "Look for what is wrong with a node, and say what to do about it.",
         ),
-        "reload": (
-            "canopy.cli.config:reload",
-            "Have a node read its configuration and keys again.",
-        ),
-        "demo": (
-            "canopy.cli.demo.command:demo",
-            "Run an overlay on a feed, and check every delivery.",
-        ),
-        "tui": (
-            "canopy.cli.tui:tui",
-            "Subscribe, and watch events and the overlay, in the terminal.",
-        ),
-        "sim": ("canopy.cli.sim.command:sim", "Run the overlay in a simulated network."),
-        "keys": (
-            "canopy.cli.keys.command:keys",
-            "Make an overlay's keys, invite nodes, revoke them.",
-        ),
-        "policy": (
-            "canopy.cli.keys.policy:policy",
-            "Say what tenants may publish and subscribe to.",
-        ),
-        "access": (
-            "canopy.cli.keys.access:access",
-            "Let programs on other machines use a node, with tokens.",
-        ),
-        "audit": (
-            "canopy.cli.keys.audit:audit",
-            "Check the record of what was done with keys and policies.",
-        ),
+        "reload": ("process.config", "Have a node read its configuration and keys again."),
+        "demo": ("demo.command", "Run an overlay on a feed, and check every delivery."),
+        "tui": ("tui", "Subscribe, and watch events and the overlay, in the terminal."),
+        "sim": ("sim.command", "Run the overlay in a simulated network."),
+        "keys": ("keys.command", "Make an overlay's keys, invite nodes, revoke them."),
+        "policy": ("keys.policy", "Say what tenants may publish and subscribe to."),
+        "access": ("keys.access", "Let programs on other machines use a node, with tokens."),
+        "audit": ("keys.audit", "Check the record of what was done with keys and policies."),
     },
     "Events": {
-        "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),
-        "pub": ("canopy.cli.publish.pub:pub", "Publish events from a file or standard input."),
-        "schema": (
-            "canopy.cli.publish.schema:schema",
-            "Hold events against JSON Schemas.",
-        ),
-        "sample": ("canopy.cli.sample:sample", "Print made-up events to try commands with."),
+        "sub": ("subscribe.sub", "Subscribe with a selector and print the matching events."),
+        "pub": ("publish.pub", "Publish events from a file or standard input."),
+        "schema": ("publish.schema", "Hold events against JSON Schemas."),
+        "sample": ("sample", "Print made-up events to try commands with."),
         "tx": (
-            "canopy.cli.streams.transactions:tx",
-            "List transactions of streams that are not decided, and decide them.",
+            "streams.transactions",
+            "List undecided transactions of streams, and decide them by hand.",
         ),
-        "stream": (
-            "canopy.cli.streams.group:stream",
-            "Found, list and remove durable streams; check their files.",
-        ),
-        "sync": (
-            "canopy.cli.sync.group:sync",
-            "Keep databases consistent over streams.",
-        ),
+        "stream": ("streams.group", "Found, list and remove durable streams; check their files."),
+        "sync": ("sync.group", "Keep databases consistent over streams."),
         "gateway": (
-            "canopy.cli.gateway:gateway",
+            "gateway",
             "Serve HTTP, WebSockets and MQTT for programs without Canopy's library.",
         ),
-        "subs": ("canopy.cli.inspection.subs:subs", "List a node's subscriptions, or end one."),
-        "why": (
-            "canopy.cli.inspection.why:why",
-            "Explain why an event reached a subscription, or did not.",
-        ),
+        "subs": ("inspection.subs", "List a node's subscriptions, or end one."),
+        "why": ("inspection.why", "Explain why an event reached a subscription, or did not."),
     },
     "The overlay": {
-        "status": ("canopy.cli.inspection.show:status", "Show the state of a node."),
-        "top": ("canopy.cli.inspection.top:top", "Show the nodes of the overlay, again and again."),
-        "bench": (
-            "canopy.cli.bench:bench",
-            "Measure publishing, delivery and latency between nodes.",
-        ),
-        "peers": ("canopy.cli.inspection.show:peers", "List the neighbours and links of a node."),
-        "ring": ("canopy.cli.inspection.show:ring", "List the clusters of the ring."),
-        "where": ("canopy.cli.inspection.show:where", "Show who owns an attribute, and its tree."),
+        "status": ("inspection.show", "Show the state of a node."),
+        "top": ("inspection.top", "Show the nodes of the overlay, again and again."),
+        "bench": ("bench", "Measure publishing, delivery and latency between nodes."),
+        "peers": ("inspection.show", "List the neighbours and links of a node."),
+        "ring": ("inspection.show", "List the clusters of the ring."),
+        "where": ("inspection.show", "Show who owns an attribute, and its tree."),
     },
     "Files": {
-        "trace": ("canopy.cli.traces.command:trace", "Check and analyse the traces of all nodes."),
-        "context": ("canopy.cli.contexts:context", "Name the data folders of nodes."),
-        "config": ("canopy.cli.config:config", "Check a node's configuration."),
-        "completion": (
-            "canopy.cli.shells:completion",
-            "Print the completion script of a shell.",
-        ),
+        "trace": ("traces.command", "Check and analyse the traces of all nodes."),
+        "context": ("contexts", "Name the data folders of nodes."),
+        "config": ("process.config", "Check a node's configuration."),
+        "completion": ("shells", "Print the completion script of a shell."),
     },
 }
+"""By section, the module below `canopy.cli` that has each command, and what the command does."""
 
 
 class LazyGroup(HintingGroup):
@@ -122,8 +84,8 @@ class LazyGroup(HintingGroup):
         """Import the command `cmd_name`; None if there is none of that name."""
         for section in COMMANDS.values():
             if cmd_name in section:
-                module, _, name = section[cmd_name][0].partition(":")
-                command = getattr(importlib.import_module(module), name)
+                module = importlib.import_module(f"canopy.cli.{section[cmd_name][0]}")
+                command = getattr(module, cmd_name)
                 assert isinstance(command, click.Command)
                 return strict(command)
         return None

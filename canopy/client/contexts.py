@@ -2,7 +2,7 @@
 
 One JSON file, ``$XDG_CONFIG_HOME/canopy/contexts.json`` (else under ``~/.config``): an object with
 ``current`` (a name or "") and ``folders`` (name -> absolute path). `canopy context` writes it
-(canopy/cli/context_store.py).
+(canopy/cli/contexts.py).
 """
 
 from __future__ import annotations

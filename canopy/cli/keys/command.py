@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from canopy.cli.completion import context_names
-from canopy.cli.connect import json_option
+from canopy.cli.connect import json_option, resolve_folder
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, print_json, table, when
 from canopy.cli.parameters import parse_period
@@ -20,7 +20,6 @@ from overlay.phrases import as_argument
 
 def _folder(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Path | None:
     """Return the folder of --connect. A folder that does not exist yet may have any name."""
-    from canopy.cli.context_store import resolve_folder
     from canopy.client.errors import UnknownContextError
 
     try:

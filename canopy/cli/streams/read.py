@@ -16,7 +16,7 @@ from canopy.cli.output import on_reader_gone, print_json
 from canopy.feeds.objects import stream_object
 
 if TYPE_CHECKING:
-    from canopy.cli.delivery import Show
+    from canopy.cli.subscribe.delivery import Show
     from canopy.client.streams.positions import Positions
     from canopy.client.streams.reading import Reading, Start
     from overlay.client import StreamEvent

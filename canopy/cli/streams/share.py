@@ -14,7 +14,7 @@ from canopy.cli.streams.read import Following, FollowOptions, place_of
 from canopy.feeds.objects import stream_object
 
 if TYPE_CHECKING:
-    from canopy.cli.delivery import Show
+    from canopy.cli.subscribe.delivery import Show
     from canopy.client.streams.membership import Member
     from overlay.stream_client import GroupRow
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from canopy.cli.main import canopy, main
-from canopy.cli.node import is_shown
+from canopy.cli.process.node import is_shown
 from canopy.sync.databases import shown
 from canopy.wire import audit
 from canopy.wire.audit import FIRST, append, verify
@@ -207,7 +207,7 @@ def test_a_password_in_the_url_of_a_database_is_not_shown(
 def test_a_token_among_the_arguments_is_overwritten() -> None:
     """`ps` shows the rest of them as before."""
     program = (
-        "from canopy.cli.arguments import hide; from canopy.cli.node import TOKEN;"
+        "from canopy.cli.arguments import hide; from canopy.cli.process.node import TOKEN;"
         "assert hide(TOKEN);"
         "import sys; sys.stdout.buffer.write(open('/proc/self/cmdline', 'rb').read())"
     )

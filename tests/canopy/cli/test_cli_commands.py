@@ -229,7 +229,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 def test_a_node_loads_no_spark_and_no_textual() -> None:
     code = (
-        "import sys; import canopy.cli.main, canopy.cli.node, node;"
+        "import sys; import canopy.cli.main, canopy.cli.process.node, node;"
         "import canopy.wire.process.node_process;"
         "print([m for m in ('pyspark', 'textual', 'matplotlib', 'psutil') if m in sys.modules])"
     )

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canopy.cli.delivery import Template, TemplateError
 from canopy.cli.main import main
 from canopy.cli.output import print_json
+from canopy.cli.subscribe.delivery import Template, TemplateError
 from canopy.feeds import FeedEvent, Refusal, read_feed
 from canopy.feeds.raw import raw_object
 from canopy.gateway.feeds import Item

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from canopy.cli import sub
 from canopy.cli.main import main
+from canopy.cli.subscribe import sub
 from overlay.client import (
     Attributes,
     BeginReading,

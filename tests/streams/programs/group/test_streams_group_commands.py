@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from canopy.cli import connect
 from canopy.cli.streams import read
 from canopy.cli.streams.group import stream
-from canopy.cli.sub import sub
+from canopy.cli.subscribe.sub import sub
 from canopy.client.streams.management import founded_with
 from canopy.client.streams.membership import group_edit
 from overlay.client import Command, Done, Reply

@@ -127,8 +127,6 @@ def template_of(
     """The value of `--format`, parsed. Raises BadParameter."""
     if value is None:
         return None
-    from canopy.cli.delivery import Template, TemplateError
-
     try:
         return Template(value)
     except TemplateError as error:
@@ -159,8 +157,6 @@ def warn_of_absent(template: Template | None) -> None:
     if template is None or not template.rendered:
         return
     from difflib import get_close_matches
-
-    from canopy.cli.delivery import FIELDS
 
     for name in template.absent:
         near = get_close_matches(name, FIELDS, 1)

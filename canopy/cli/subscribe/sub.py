@@ -15,16 +15,16 @@ import click
 from canopy.cli.completion import attribute_names, stream_names
 from canopy.cli.connect import NodeOptions, node_options, seal_option
 from canopy.cli.constants import EVENTS_LOOKED_AT, NAMES_TIMEOUT, REMIND_EVERY
-from canopy.cli.delivery import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.output import on_reader_gone, visible
 from canopy.cli.parameters import Number
 from canopy.cli.streams.read import FollowOptions, read_stream
 from canopy.cli.streams.share import GroupNotice, group_options, share_stream
+from canopy.cli.subscribe.delivery import Show, printer, template_of, warn_of_absent
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
-    from canopy.cli.delivery import Template
+    from canopy.cli.subscribe.delivery import Template
     from canopy.client.client import Client
     from canopy.client.consumer import Subscription
     from canopy.client.notices import Notice
@@ -196,7 +196,7 @@ def sub(
     if diff is not None:
         if selector is not None or raw or template is not None:
             raise click.UsageError("--diff takes two selectors and, if at all, --json")
-        from canopy.cli.difference import show_difference
+        from canopy.cli.subscribe.difference import show_difference
 
         with node.open() as client:
             show_difference(client, *diff, node.as_json, node.timeout)
