@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
+from typing import Final
+
+HOST: Final = re.compile(r"[\w.:%-]+")
+"""The characters of names and numbers of hosts, also in other alphabets, and of IPv6 zones."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -15,6 +20,8 @@ def split_address(address: str) -> tuple[str, int]:
         raise ValueError(f"{address!r}: put an IPv6 address in brackets, as in [::1]:4470")
     if not colon or not host:
         raise ValueError(f"{address!r} is not an address; expected HOST:PORT")
+    if not HOST.fullmatch(host):
+        raise ValueError(f"{address!r}: {host!r} is not a host")
     if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise ValueError(f"{address!r}: {port!r} is not a port; expected 0 to 65535")
     return host, int(port)

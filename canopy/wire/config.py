@@ -23,7 +23,7 @@ import yaml
 from msgspec import Meta
 
 from canopy.wire.addresses import is_every_address, is_loopback, split_address
-from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT, PARKED, RESUME
+from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT, NAME, NAMED, PARKED, RESUME
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.folder import default_folder
 from overlay.links.messages import MAX_BODY, OLDEST_PROTOCOL, PROTOCOL
@@ -180,9 +180,10 @@ class NodeConfig(Settings, frozen=True):
     name: Name = ""
     """A name for people, at most 200 characters; shown in `canopy status`, traces and reports. It
     need not be unique. Flag `--name`."""
-    overlay: Name = "canopy"
-    """The overlay's name; nodes of different overlays refuse each other. Set it where a test
-    overlay must never join the real one. Flag `--overlay`."""
+    overlay: str = "canopy"
+    """The overlay's name: 1 to 64 letters, digits, dots, dashes or underscores. Nodes of different
+    overlays refuse each other; set it where a test overlay must never join the real one. Flag
+    `--overlay`."""
     insecure: bool = False
     """Listen beyond loopback without key and certificate: any program that reaches the port can
     join and read events. Only in a network that you trust; logged once an hour. Flag
@@ -277,6 +278,7 @@ def load_config(
             f"{OLDEST_PROTOCOL} to {PROTOCOL}, or 0 for the newest"
         )
     check_addresses(config)
+    check_overlay(config.overlay)
     check_region(config.region)
     return config
 
@@ -440,6 +442,13 @@ def is_group(kind: Any) -> bool:
     """Return whether a field's type is a group of settings."""
     is_class = typing.get_origin(kind) is None and isinstance(kind, type)
     return is_class and issubclass(kind, SettingsGroup)
+
+
+def check_overlay(name: str) -> None:
+    """Check that an overlay's name could be in a certificate, so that an overlay that gets keys
+    keeps its name. Raises ConfigError."""
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"overlay: {name!r}: expected {NAMED}")
 
 
 def check_region(region: str) -> None:

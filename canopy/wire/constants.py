@@ -6,6 +6,7 @@ docstring says how to measure it. Times are seconds, sizes bytes.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 # --- connections between nodes (transport/, driver) ---
@@ -342,6 +343,12 @@ DISKS: Final = 16
 
 INTERFACES: Final = 16  # network interfaces of a sample at most
 CORES: Final = 256  # processor cores of a sample at most
+
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""The form of the names of overlays and tenants, which certificates have."""
+
+NAMED: Final = "1 to 64 letters, digits, dots, dashes or underscores"
+"""`NAME` in words."""
 
 SEALED: Final = "application/vnd.canopy.sealed"
 """The payload type of a sealed payload (`canopy.wire.keys.seals`), which programs without a key can

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from canopy.wire.constants import NAME, NAMED
 from canopy.wire.keys.restrictions import Restriction, extension
 from overlay.links.statements import Chain, Signature
 from overlay.machine import NodeId
@@ -51,9 +52,6 @@ DAY: Final = 86_400.0
 
 SKEW: Final = datetime.timedelta(hours=1)
 """The allowed difference of clocks: certificates are valid from this time before they are made."""
-
-NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""The form of a name in a certificate."""
 
 _URI: Final = re.compile(
     r"canopy://([A-Za-z0-9._-]{1,64})/([a-z]{1,16})/([A-Za-z0-9._-]{0,64})/([0-9]{1,9})"
@@ -140,9 +138,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 def check_name(what: str, name: str) -> str:
     """Return `name`, if it can be in a certificate. Raises CertificateError."""
     if not NAME.fullmatch(name):
-        raise CertificateError(
-            f"{what} {name!r}: expected 1 to 64 letters, digits, dots, dashes or underscores"
-        )
+        raise CertificateError(f"{what} {name!r}: expected {NAMED}")
     return name
 
 

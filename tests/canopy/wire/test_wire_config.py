@@ -105,6 +105,13 @@ def test_a_region_is_names_joined_by_slashes(region: str) -> None:
     assert load_config(flags={"region": "eu/de"}).region == "eu/de"
 
 
+@pytest.mark.parametrize("name", ["x/y", "", "two words", "a" * 65])
+def test_an_overlay_has_a_name_that_certificates_take(name: str) -> None:
+    with pytest.raises(ConfigError, match="^overlay: .*1 to 64 letters, digits"):
+        load_config(flags={"overlay": name})
+    assert load_config(flags={"overlay": "acme-2.test_a"}).overlay == "acme-2.test_a"
+
+
 def test_a_file_that_is_not_there_and_one_that_is_no_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load_config(tmp_path / "absent.yaml")
@@ -139,6 +146,8 @@ def test_a_mistake_in_the_environment_names_the_variable(
         ({"listen": "::1:7000"}, "brackets"),
         ({"peers": ["127.0.0.1:0"]}, "port 0"),
         ({"peers": ["nobody"]}, "peers"),
+        ({"peers": ["a b:1"]}, "peers: 'a b:1': 'a b' is not a host"),
+        ({"peers": ["a/b:1"]}, "is not a host"),
         ({"listen": "0.0.0.0:1"}, "--insecure"),
         ({"listen": "192.0.2.1:1"}, "--insecure"),
         ({"listen": "example.org:1"}, "--insecure"),
@@ -157,7 +166,9 @@ def test_beyond_loopback_it_listens_when_configured() -> None:
     assert load_config(flags=flags).advertise == "192.0.2.1:1"
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:65535", "localhost:0"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "[::1]:65535", "[fe80::1%eth0]:1", "bücher.example:2", "localhost:0"]
+)
 def test_addresses_come_apart_and_together(address: str) -> None:
     assert join_address(*split_address(address)) == address
 
