@@ -51,6 +51,14 @@ def no_majority(stream: str, answering: int, replicas: int, shard: int | None = 
     return f"no majority: {answering} of {replicas} replicas of {which} answer"
 
 
+def no_stream(name: str) -> str:
+    """Say that there is no stream of this name, and what to do next."""
+    return (
+        f"there is no stream {name}: `canopy stream ls` lists those that there are, and "
+        f"`canopy stream add {as_argument(name)}` founds one"
+    )
+
+
 def duration(seconds: float) -> str:
     """Seconds in the largest fitting unit: 12 s, 3 min, 2 h, 5 d."""
     for unit, size in UNITS:

@@ -16,6 +16,7 @@ from canopy.client.streams.reading import Start
 from canopy.spark.blocks import EVERYTHING
 from canopy.spark.rows import RowRange, RowsLostError, ShardEnds, SparkSourceError, check_same
 from overlay.client import GetStreams, PackedEvents, Streams
+from overlay.phrases import no_stream
 
 NANOSECONDS: Final = 1e9
 
@@ -135,5 +136,5 @@ def find_stream(client: Client, stream: str, timeout: float) -> str:
     except ControlError as error:
         raise SparkSourceError(f"stream {stream}: {error}") from None
     if not found:
-        raise SparkSourceError(f"there is no stream {stream}")
+        raise SparkSourceError(no_stream(stream))
     return found[0].id

@@ -19,6 +19,7 @@ from overlay.chord.ring.ring import Ring
 from overlay.command_faults import fault_in_stream_name
 from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer, by_id
+from overlay.phrases import no_stream
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.tree_log import DirectoryChanged
 from streams.directory.entry import (
@@ -263,7 +264,7 @@ class StreamOwner(Machine):
         if known is None and self._is_in_doubt():
             self.port.send(sender, StreamElsewhere(ticket, None))
             return
-        reason = f"there is no stream {name}"
+        reason = no_stream(name)
         refused = StreamRefused(ticket, "unknown", reason, removed=known is not None)
         self.port.send(sender, refused)
 

@@ -118,7 +118,7 @@ def test_attaching_with_other_options_or_to_nothing_says_why() -> None:
     world = orders()
     attached(world, "n2", selector="n > 3")
     for stream, more, code, reason in (
-        ("none", {}, "unknown", "no stream none"),
+        ("none", {}, "unknown", "no stream none: `canopy stream ls` lists"),
         ("orders", {"selector": "n >"}, "selector", "expected a value"),
         ("orders", {"selector": "n > 4"}, "selector", "another selector: n > 3"),
         ("orders", {"by": "k"}, "options", "the group's by is '', not 'k'"),
