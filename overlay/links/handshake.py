@@ -385,6 +385,9 @@ class Handshake(LinkParts):
     def on_superseded(self, connection: LinkConnection, frame: Superseded) -> None:
         """A peer knows a later process with this node's id. Where nodes are authenticated only that
         process itself is believed, when it greets."""
+        # The frame proves nothing, so any member could stop any node by it. Without it the earlier
+        # process does no harm: whoever knows the later one refuses its greetings, and so its votes.
+        # The counter tells its operator (`canopy doctor`).
         if connection.principal:
             self._node.count("identity_refused", 1)
             return

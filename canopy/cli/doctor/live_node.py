@@ -21,6 +21,8 @@ LOSSES: Final = {
     "deliveries_missed": "this node was out of reach, or slow, for too long",
     "copies_of_other_origins": "a stream that is copied was removed and founded again",
     "client_dropped": "a program reads too slowly: canopy status names it; raise clients.queue",
+    "identity_refused": "its data folder was copied and a later process runs from the copy, or a "
+    "member greets under another's id",
     "link_dropped": "more waited for a node than links.queue",
     "traces_lost": "the disk of the traces is full, or fails",
 }
