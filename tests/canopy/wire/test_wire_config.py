@@ -107,7 +107,7 @@ def test_a_region_is_names_joined_by_slashes(region: str) -> None:
 
 @pytest.mark.parametrize("name", ["x/y", "", "two words", "a" * 65])
 def test_an_overlay_has_a_name_that_certificates_take(name: str) -> None:
-    with pytest.raises(ConfigError, match="^overlay: .*1 to 64 letters, digits"):
+    with pytest.raises(ConfigError, match=r"^overlay: .*1 to 64 letters, digits"):
         load_config(flags={"overlay": name})
     assert load_config(flags={"overlay": "acme-2.test_a"}).overlay == "acme-2.test_a"
 
