@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -23,7 +23,7 @@ from canopy.cli.completion import context_names
 from canopy.cli.connect import connect_option, json_option, open_client, resolve_folder
 from canopy.cli.constants import BENCH_WAIT, PUB_BATCH
 from canopy.cli.errors import FAILURE, OK
-from canopy.cli.output import console, print_json, table
+from canopy.cli.output import Markup, TextTable, show
 from canopy.cli.parameters import Number
 from overlay.client import Draft
 
@@ -305,7 +305,7 @@ def bench(
         bars = stack.enter_context(Bars())
         stages: set[str] = set()
 
-        def show(stage: str, done: int, total: int) -> None:
+        def progress(stage: str, done: int, total: int) -> None:
             if stage not in stages:
                 stages.add(stage)
                 bars.begin(stage, total)
@@ -315,29 +315,18 @@ def bench(
             [opened[where] for where in publishers],
             [opened[where] for where in subscribers],
             plan,
-            show,
+            progress,
         )
-    _print(found, as_json)
+    show(msgspec.to_builtins(found), as_json, _rows(found))
     return FAILURE if found.missing or found.repeated or found.refused else OK
 
 
-def _print(found: Figures, as_json: bool) -> None:
-    import msgspec
-
-    if as_json:
-        figures: dict[str, Any] = msgspec.to_builtins(found)
-        print_json(figures)
-        return
-    rows = table("", ">")
-    rows.show_header = False
+def _rows(found: Figures) -> TextTable:
+    rows = TextTable("", ">")
     slowest = max(found.subscribe_seconds, default=0.0)
-    rows.add_row("subscribed within", f"{1_000 * slowest:,.1f} ms")
-    rows.add_row("published", f"{found.published:,} ({found.publish_rate:,.0f} per second)")
-    rows.add_row("delivered", f"{found.delivered:,} ({found.delivery_rate:,.0f} per second)")
+    rows.add("subscribed within", f"{1_000 * slowest:,.1f} ms")
+    rows.add("published", f"{found.published:,} ({found.publish_rate:,.0f} per second)")
+    rows.add("delivered", f"{found.delivered:,} ({found.delivery_rate:,.0f} per second)")
     lost = (("refused", found.refused), ("missing", found.missing), ("repeated", found.repeated))
-    for name, count in lost:
-        if count:
-            rows.add_row(f"[red]{name}[/]", f"{count:,}")
-    for name, value in found.latency_ms.items():
-        rows.add_row(f"latency {name}", f"{value:,.2f} ms")
-    console().print(rows)
+    rows.of((Markup(f"[red]{name}[/]"), count) for name, count in lost if count)
+    return rows.of((f"latency {name}", f"{ms:,.2f} ms") for name, ms in found.latency_ms.items())

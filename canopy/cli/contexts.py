@@ -21,7 +21,7 @@ from canopy.cli.completion import context_names
 from canopy.cli.connect import json_option
 from canopy.cli.errors import USAGE, CommandError
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import console, label, print_json, table
+from canopy.cli.output import TextTable, show
 from canopy.client.contexts import Contexts, contexts_path, read_contexts
 from canopy.wire.durable import PRIVATE, write_durably
 
@@ -107,8 +107,7 @@ def add(name: str, folder: Path, is_used: bool, as_json: bool) -> None:
         contexts.add(name, folder)
         if is_used:
             contexts.use(name)
-    if as_json:
-        print_json(_shown(read_contexts(), name))
+    show(_shown(read_contexts(), name), as_json)
 
 
 @context.command()
@@ -126,8 +125,7 @@ def use(name: str, none: bool, as_json: bool) -> None:
         raise click.UsageError("give a name, or --none")
     with changed_contexts() as contexts:
         contexts.use(name)
-    if as_json:
-        print_json(_shown(read_contexts(), name) if name else {"current": ""})
+    show(_shown(read_contexts(), name) if name else {"current": ""}, as_json)
 
 
 @context.command()
@@ -140,16 +138,10 @@ def ls(as_json: bool) -> None:
     """
     contexts = read_contexts()
     found: list[dict[str, Any]] = [_shown(contexts, name) for name in sorted(contexts.folders)]
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        click.echo("no contexts; canopy context add NAME FOLDER makes one")
-        return
-    rows = table("", "=name", "data folder")
-    for one in found:
-        rows.add_row("*" if one["current"] else "", one["name"], label(one["folder"]))
-    console().print(rows)
+    rows = TextTable("", "=name", "data folder").of(
+        ("*" if one["current"] else "", one["name"], one["folder"]) for one in found
+    )
+    show(found, as_json, rows or "no contexts; canopy context add NAME FOLDER makes one")
 
 
 @context.command()
@@ -163,8 +155,7 @@ def rm(name: str, as_json: bool) -> None:
     """
     with changed_contexts() as contexts:
         contexts.remove(name)
-    if as_json:
-        print_json({"removed": name})
+    show({"removed": name}, as_json)
 
 
 def _shown(contexts: Contexts, name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.access import TokenRights, rights_options, show_tokens
-from canopy.cli.output import print_json
+from canopy.cli.output import show
 
 file = click.Path(path_type=Path)
 
@@ -175,11 +175,8 @@ def add(name: str, rights: TokenRights, path: Path | None, as_json: bool) -> Non
 
     file = TokenFile(path or default_path())
     secret, until = rights.give(file, name)
-    if as_json:
-        about = {"name": name, "token": secret, "scopes": rights.scopes, "expires": until}
-        print_json({**about, "file": str(file.path)})
-        return
-    click.echo(secret)
+    about = {"name": name, "token": secret, "scopes": rights.scopes, "expires": until}
+    show({**about, "file": str(file.path)}, as_json, secret)
     click.echo(f"kept (as a hash) in {file.path}", err=True)
 
 
@@ -202,8 +199,7 @@ def rm(name: str, path: Path | None, as_json: bool) -> None:
     from canopy.wire.token_file import TokenFile
 
     TokenFile(path or default_path()).remove(name)
-    if as_json:
-        print_json({"removed": name})
+    show({"removed": name}, as_json)
 
 
 def default_path() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from canopy.cli.connect import json_option
-from canopy.cli.output import print_json
+from canopy.cli.output import show
 
 VARIABLE = "_CANOPY_COMPLETE"
 """The variable with which a shell asks this program for completions (click's name for `canopy`)."""
@@ -31,7 +31,4 @@ def completion(shell: str, as_json: bool) -> None:
     # click asks bash for its version when it makes the script: the shell may be elsewhere.
     kind._check_version = staticmethod(lambda: None)  # type: ignore[attr-defined]
     script = kind(canopy, {}, "canopy", VARIABLE).source()
-    if as_json:
-        print_json({"shell": shell, "script": script})
-    else:
-        click.echo(script)
+    show({"shell": shell, "script": script}, as_json, script)

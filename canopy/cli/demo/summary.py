@@ -13,12 +13,10 @@ from rich.markup import escape
 from canopy.cli.constants import SUMMARY_REFUSED_LISTED, SUMMARY_REFUSED_PRINTED
 from canopy.cli.demo.plan import DemoPlan
 from canopy.cli.demo.publisher import PublishedFeed
-from canopy.cli.output import table
+from canopy.cli.output import Markup, TextTable, label
 from overlay.phrases import counted
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from canopy.traces.analysis import AnalysisSummary
 
 
@@ -106,8 +104,6 @@ def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
     """Print what the demo published, delivered and judged, as tables for people."""
     console.print(_verdict(summary))
     console.print()
-    overview = table("", ">", "")
-    overview.show_header = False
     latency, hops = summary["latency_ms"], summary["walk_hops"]
     trees = summary["table_hits"] + summary["walk_hits"] + summary["ring_hits"]
     median, most = _ms(latency.get("p50")), _ms(latency.get("p99"))
@@ -118,17 +114,16 @@ def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
     share = carrying / summary["delivered"] if summary["delivered"] else None
     each_costs = f"{_number(share)} for each delivery"
     once = "once per node and attribute, not per event"
-    for row in (
-        ("nodes", f"{summary['nodes']}", f"processes on loopback, {plan.routing}"),
-        ("published", f"{summary['published']:,}", f"events of {escape(plan.feed)}"),
-        ("delivered", f"{summary['delivered']:,}", f"of {summary['expected']:,} expected"),
+    facts: tuple[tuple[str, str | int, str], ...] = (
+        ("nodes", summary["nodes"], f"processes on loopback, {plan.routing}"),
+        ("published", summary["published"], f"events of {plan.feed}"),
+        ("delivered", summary["delivered"], f"of {summary['expected']:,} expected"),
         ("latency", median, f"in the median; 99 % within {most}"),
-        ("trees found", f"{trees:,}", f"times: {walks}, {summary['ring_hits']:,} by the ring"),
-        ("messages", f"{carrying:,}", f"that carried events: {each_costs}"),
-        ("walk steps", f"{summary['walk_messages']:,}", once),
-    ):
-        overview.add_row(*row)
-    console.print(overview)
+        ("trees found", trees, f"times: {walks}, {summary['ring_hits']:,} by the ring"),
+        ("messages", carrying, f"that carried events: {each_costs}"),
+        ("walk steps", summary["walk_messages"], once),
+    )
+    console.print(TextTable("", ">", "").of(facts))
     console.print(_by_subscription(plan, summary))
     if summary["refused_lines"]:
         console.print(f"[yellow]refused of the feed: {counted(summary['refused'], 'line')}[/]")
@@ -143,17 +138,16 @@ def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
     )
 
 
-def _by_subscription(plan: DemoPlan, summary: dict[str, Any]) -> Table:
+def _by_subscription(plan: DemoPlan, summary: dict[str, Any]) -> TextTable:
     """Return the table of subscriptions with their deliveries. Faulty ones come first; the column
     of faults is there only if there are any."""
     wrong = summary["wrong_per_subscription"]
-    each = table("subscription", ">deliveries", *(["wrong"] if wrong else []), "selector")
+    each = TextTable("subscription", ">deliveries", *(["wrong"] if wrong else []), "selector")
     for wanted in sorted(plan.subscriptions, key=lambda one: one.name not in wrong)[:40]:
         count = summary["per_subscription"][wanted.name]
         faults = ", ".join(f"{n:,} {name}" for name, n in wrong.get(wanted.name, {}).items())
-        shown = [f"[red]{faults}[/]"] if wrong else []
-        where = f"[dim]{escape(wanted.where)}[/]"
-        each.add_row(escape(wanted.name), f"{count:,}", *shown, where)
+        shown = [Markup(f"[red]{faults}[/]")] if wrong else []
+        each.add(wanted.name, count, *shown, Markup(f"[dim]{label(wanted.where)}[/]"))
     return each
 
 

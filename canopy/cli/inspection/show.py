@@ -13,13 +13,12 @@ from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.display import Screen, paced
 from canopy.cli.errors import TIME_OUT, CommandError
-from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.output import Markup, TextTable, console, label, plain, print_json, show
 from canopy.cli.parameters import Number
 from overlay.phrases import counted, duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from canopy.client.client import Client
     from overlay.client import Located, Status
@@ -75,55 +74,44 @@ def _status_view(
     state = "draining" if found.draining else "ready" if found.ready else "joining"
     if alone(found):
         state += ", [yellow]alone[/]: no other node is in its overlay"
-    rows = table("", "")
-    rows.show_header = False
+    rows = TextTable("", "")
     name = f" ({label(found.name)})" if found.name else ""
-    rows.add_row("node", f"[bold]{found.node}[/]{name}")
-    rows.add_row("address", f"{label(found.address)}, process {found.pid}")
-    rows.add_row(
-        "state", f"{state}, up for {duration(found.uptime)}, incarnation {found.incarnation}"
-    )
+    rows.add("node", Markup(f"[bold]{found.node}[/]{name}"))
+    rows.add("address", f"{found.address}, process {found.pid}")
+    up = f"up for {duration(found.uptime)}, incarnation {found.incarnation}"
+    rows.add("state", Markup(f"{state}, {up}"))
     if found.region or found.tier:
-        rows.add_row("region", f"{label(found.region) or 'none'}, tier {found.tier}")
+        rows.add("region", f"{found.region or 'none'}, tier {found.tier}")
     if found.health:
-        rows.add_row("health", label(found.health))
+        rows.add("health", found.health)
     if found.replaced:
-        rows.add_row("damage", f"this node was {found.replaced} until its state file was damaged")
+        rows.add("damage", f"this node was {found.replaced} until its state file was damaged")
     role = f"{found.role} of {found.cluster[:SHORT]}…" if found.cluster else "in no cluster"
-    rows.add_row("cluster", f"{role}, ring {found.ring[:SHORT] or 'not found yet'}")
-    rows.add_row("neighbours", f"{found.neighbours}, {counted(found.links, 'link')}")
-    rows.add_row("subscriptions", f"{found.subscriptions}")
-    rows.add_row("trees", f"{found.trees} with virtual nodes here, routing {found.routing}")
-    rows.add_row("under way", f"{found.pending}")
+    rows.add("cluster", f"{role}, ring {found.ring[:SHORT] or 'not found yet'}")
+    rows.add("neighbours", f"{found.neighbours}, {counted(found.links, 'link')}")
+    rows.add("subscriptions", found.subscriptions)
+    rows.add("trees", f"{found.trees} with virtual nodes here, routing {found.routing}")
+    rows.add("under way", found.pending)
     parked = sum(one.parked_for >= 0 for one in found.clients)
     away = f", {counted(parked, 'session')} parked" if parked else ""
-    rows.add_row("programs", f"{len(found.clients) - parked} connected{away}")
-    for seed, how in found.seeds.items():
-        rows.add_row(f"peer {label(seed)}", label(how))
-    parts: list[RenderableType] = [rows]
-    lagging = [one for one in found.clients if one.waiting or one.dropped]
-    if lagging:
-        slow = table("slow program", ">under way", ">credit", ">waiting", ">dropped")
-        for one in lagging:
+    rows.add("programs", f"{len(found.clients) - parked} connected{away}")
+    rows.of((f"peer {seed}", how) for seed, how in found.seeds.items())
+    slow = TextTable("slow program", ">under way", ">credit", ">waiting", ">dropped")
+    for one in found.clients:
+        if one.waiting or one.dropped:
             name = f"process {one.pid}" if one.pid else f"client {one.client}"
             name += f", away for {duration(one.parked_for)}" if one.parked_for >= 0 else ""
-            slow.add_row(
-                name,
-                *(f"{n:,}" for n in (one.under_way, one.credit, one.waiting)),
-                f"{one.dropped:,}",
-            )
-        parts.append(slow)
-    if found.shards:
-        parts.append(_shards(found))
-    return Group(*parts, _counters(found.counters, before, seconds))
+            slow.add(name, one.under_way, one.credit, one.waiting, one.dropped)
+    counters = _counters(found.counters, before, seconds)
+    return Group(rows, *filter(None, (slow, _shards(found))), counters)
 
 
-def _shards(found: Status) -> Table:
+def _shards(found: Status) -> TextTable:
     """Return the table of the node's shards of streams."""
-    rows = table("stream", ">shard", "state", ">offsets", ">on disk", "lag")
+    rows = TextTable("stream", ">shard", "state", ">offsets", ">on disk", "lag")
     for one in found.shards:
         here = one.here
-        state = f"{here.state}, [yellow]damaged[/]" if here.damaged else here.state
+        damaged = ", [yellow]damaged[/]" if here.damaged else ""
         behind = [f"{node[:SHORT]}… {chunks:,}" for node, chunks in here.behind if chunks]
         lag = f"chunks behind: {', '.join(behind)}" if behind else ""
         if here.state == "follows" and here.durable > here.committed:
@@ -131,23 +119,20 @@ def _shards(found: Status) -> Table:
         if here.intake is not None:
             lag += f"{', ' if lag else ''}{here.intake.state} {here.intake.waiting:,}"
         offsets = f"{here.first:,}…{here.next - 1:,}" if here.next > here.first else "none"
-        size = f"{here.bytes:,}"
-        rows.add_row(label(one.stream), f"{one.number}", state, offsets, size, label(lag))
+        state = Markup(f"{label(here.state)}{damaged}")
+        rows.add(one.stream, one.number, state, offsets, here.bytes, lag)
     return rows
 
 
-def _counters(found: dict[str, int], before: dict[str, int] | None, seconds: float) -> Table:
+def _counters(found: dict[str, int], before: dict[str, int] | None, seconds: float) -> TextTable:
+    named = [(key, key.replace("_", " "), value) for key, value in sorted(found.items())]
     if before is None:
-        totals = table("counter", ">total")
-        for key, value in sorted(found.items()):
-            totals.add_row(key.replace("_", " "), f"{value:,}")
-        return totals
-    rates = table("counter", ">total", ">per second")
-    for key, value in sorted(found.items()):
-        rate = (value - before.get(key, 0)) / seconds
-        if value:
-            rates.add_row(key.replace("_", " "), f"{value:,}", f"{rate:,.1f}")
-    return rates
+        return TextTable("counter", ">total").of((name, value) for _, name, value in named)
+    return TextTable("counter", ">total", ">per second").of(
+        (name, value, f"{(value - before.get(key, 0)) / seconds:,.1f}")
+        for key, name, value in named
+        if value
+    )
 
 
 def alone(status: Status) -> bool:
@@ -167,22 +152,17 @@ def peers(node: NodeOptions) -> None:
     from overlay.client import GetPeers, Peers
 
     found = node.ask(GetPeers(0), Peers).peers
-    if node.as_json:
-        print_json(plain(found))
-        return
     regions = ("region", ">tier") if any(peer.region or peer.tier for peer in found) else ()
     versions = {peer.protocol for peer in found if peer.protocol}
     spoken = (">protocol",) if len(versions) > 1 else ()  # while the overlay is being upgraded
-    rows = table("=node", "address", "link", ">age", ">sent", ">received", *regions, *spoken)
+    rows = TextTable("=node", "address", "link", ">age", ">sent", ">received", *regions, *spoken)
     for peer in sorted(found, key=lambda p: (not p.neighbour, p.node)):
-        age = str(peer.age) if peer.neighbour else "-"
-        counts = (f"{peer.sent:,}", f"{peer.received:,}")
-        place = (label(peer.region), str(peer.tier)) if regions else ()
-        version = (str(peer.protocol or "-"),) if spoken else ()
-        rows.add_row(
-            peer.node, label(peer.address), label(peer.state), age, *counts, *place, *version
-        )
-    console().print(rows if found else "no neighbours: this node is alone")
+        age = peer.age if peer.neighbour else "-"
+        place = (peer.region, peer.tier) if regions else ()
+        version = (peer.protocol or "-",) if spoken else ()
+        counts = (peer.sent, peer.received)
+        rows.add(peer.node, peer.address, peer.state, age, *counts, *place, *version)
+    show(plain(found), node.as_json, rows or "no neighbours: this node is alone")
 
 
 @click.command()
@@ -209,11 +189,8 @@ def ring(node: NodeOptions) -> None:
 
 
 def _show_clusters(clusters: Sequence[ClusterInfo]) -> None:
-    rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
-    for cluster in clusters:
-        rows.add_row(*_cluster_row(cluster))
     out = console()
-    out.print(rows)
+    out.print(_cluster_table(clusters))
     for cluster in clusters:
         out.print(f"{cluster.key[:SHORT]}…  {_leadership(cluster)}")
         for node, reason in cluster.sub_healthy.items():
@@ -228,14 +205,13 @@ def _leadership(cluster: ClusterInfo) -> str:
     return f"the primary has led for {duration(cluster.led_for)}{silent}"
 
 
-def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
-    return (
-        f"{cluster.key[:SHORT]}…",
-        str(cluster.epoch),
-        cluster.primary,
-        cluster.standby or "-",
-        str(len(cluster.brokers)),
-        label(", ".join(cluster.attributes)) if cluster.attributes else "-",
+def _cluster_table(clusters: Sequence[ClusterInfo]) -> TextTable:
+    return TextTable("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes").of(
+        (
+            *(f"{one.key[:SHORT]}…", one.epoch, one.primary, one.standby or "-"),
+            *(len(one.brokers), ", ".join(one.attributes) or "-"),
+        )
+        for one in clusters
     )
 
 
@@ -285,12 +261,13 @@ def _stream_called(name: str, client: Client, timeout: float) -> StreamInfo | No
 
 def _show_shards(stream: StreamInfo) -> None:
     """Print a row for each replica of a stream, the leader of each shard first."""
-    rows = table(">shard", "=node", "state", "address", "region")
-    for shard in stream.shards:
-        for each in sorted(shard.replicas, key=lambda one: one.node != shard.leader):
-            rows.add_row(
-                f"{shard.number}", each.node, each.state, label(each.address), label(each.region)
-            )
+    rows = TextTable(">shard", "=node", "state", "address", "region").of(
+        (shard.number, each.node, each.state, each.address, each.region)
+        for shard in stream.shards
+        for is_led in (True, False)
+        for each in shard.replicas
+        if (each.node == shard.leader) is is_led
+    )
     out = console()
     out.print(f"the stream [bold]{label(stream.name)}[/], {counted(len(stream.shards), 'shard')}")
     out.print(rows)
@@ -298,14 +275,13 @@ def _show_shards(stream: StreamInfo) -> None:
 
 def _show_tree(found: Located) -> None:
     out = console()
-    rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
-    rows.add_row(*_cluster_row(found.cluster))
-    out.print(rows)
+    out.print(_cluster_table((found.cluster,)))
     if not found.virtual_nodes:
         out.print(f"there are no subscriptions to {label(found.attribute)}, so it has no tree")
         return
-    tree = table("from", "to", "=hosts", ">registrations")
-    for each in found.virtual_nodes:
-        hosts = " ".join((each.host, *each.others))
-        tree.add_row(label(each.lo), label(each.hi), hosts, f"{each.registrations:,}")
-    out.print(tree)
+    out.print(
+        TextTable("from", "to", "=hosts", ">registrations").of(
+            (each.lo, each.hi, " ".join((each.host, *each.others)), each.registrations)
+            for each in found.virtual_nodes
+        )
+    )

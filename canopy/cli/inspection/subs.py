@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.output import TextTable, plain, show
 from overlay.phrases import duration
 
 if TYPE_CHECKING:
@@ -44,13 +44,7 @@ def subs(ctx: click.Context, node: NodeOptions) -> None:
         found = client.ask(GetSubscriptions(0), Subscriptions, node.timeout).subscriptions
         status = client.ask(GetStatus(0), Status, node.timeout)
     clients = {one.client: one for one in status.clients}
-    if node.as_json:
-        print_json([_object(one, clients) for one in found])
-        return
-    if not found:
-        click.echo("no program has a subscription at this node")
-        return
-    rows = table("=subscription", "name", "selector", "=state", ">delivered", ">process")
+    rows = TextTable("=subscription", "name", "selector", "=state", ">delivered", ">process")
     for one in found:
         owner = clients.get(one.client)
         state = "acknowledged" if one.acknowledged else "registering"
@@ -61,9 +55,9 @@ def subs(ctx: click.Context, node: NodeOptions) -> None:
         process = str(owner.pid or "-") if owner else "-"
         if owner and owner.parked_for >= 0:
             process += f", away for {duration(owner.parked_for)}"
-        names = (one.subscription, label(one.name), label(one.selector))
-        rows.add_row(*names, state, f"{one.delivered:,}", process)
-    console().print(rows)
+        rows.add(one.subscription, one.name, one.selector, state, one.delivered, process)
+    told = [_object(one, clients) for one in found]
+    show(told, node.as_json, rows or "no program has a subscription at this node")
 
 
 def _object(one: SubscriptionInfo, clients: dict[int, ClientInfo]) -> dict[str, Any]:
@@ -101,8 +95,4 @@ def rm(ctx: click.Context, ids: tuple[str, ...], node: NodeOptions) -> None:
                 client.ask(EndSubscription(0, id_), Done, node.timeout)
                 ended.append(id_)
         finally:
-            if as_json:
-                print_json({"ended": ended})
-            else:
-                for id_ in ended:
-                    click.echo(f"ended {id_}")
+            show({"ended": ended}, as_json, *(f"ended {id_}" for id_ in ended))

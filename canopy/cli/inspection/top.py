@@ -11,7 +11,7 @@ import msgspec
 from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.display import Screen, paced
-from canopy.cli.output import label, plain, print_json, table
+from canopy.cli.output import Markup, TextTable, plain, print_json
 from canopy.cli.parameters import Number
 from overlay.phrases import counted, duration
 
@@ -163,27 +163,18 @@ def _view(status: Status, ring: RingClusters, rows: list[NodeRow], width: int) -
     own = f"node {status.node}: {status.pending} under way, {subscriptions}; "
     own += "sent, recv: messages/s"
     is_wide = width >= WIDE
-    shown = table(
-        "=cluster",
-        "=node",
-        *(["=address"] if is_wide else []),
-        "=role",
-        ">trees",
-        ">leads",
-        "=link",
-        ">sent",
-        ">recv",
-    )
+    address = ("=address",) if is_wide else ()
+    columns = ("=role", ">trees", ">leads", "=link", ">sent", ">recv")
+    shown = TextTable("=cluster", "=node", *address, *columns)
     for row in rows:
-        shown.add_row(
-            f"{row.cluster[:SHORT]}…" if row.cluster else "-",
-            row.node,
-            *([label(row.address)] if is_wide else []),
-            row.role,
-            str(row.trees) if row.role == "primary" else "",
-            duration(row.led_for) if row.led_for >= 0 else "",
-            "[red]silent[/]" if row.silent else LINKS.get(row.link.lower(), label(row.link or "-")),
-            f"{row.sent:,.1f}" if row.sent >= 0 else "",
-            f"{row.received:,.1f}" if row.received >= 0 else "",
+        link = LINKS.get(row.link.lower(), row.link or "-")
+        shown.add(
+            *(f"{row.cluster[:SHORT]}…" if row.cluster else "-", row.node),
+            *((row.address,) if is_wide else ()),
+            *(row.role, row.trees if row.role == "primary" else None),
+            duration(row.led_for) if row.led_for >= 0 else None,
+            Markup("[red]silent[/]") if row.silent else link,
+            f"{row.sent:,.1f}" if row.sent >= 0 else None,
+            f"{row.received:,.1f}" if row.received >= 0 else None,
         )
     return Group(head, own, shown)

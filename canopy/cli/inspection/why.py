@@ -9,7 +9,7 @@ import click
 
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options
-from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.output import TextTable, console, label, plain, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,11 +61,12 @@ def why_row(stream: str, shard: int, offset: str, consumer: str, node: NodeOptio
     if not readers:
         out.print("there are no durable consumers" if not consumer else "there is no such consumer")
         return
-    rows = table("consumer", "selector", ">position", "")
-    for one in readers:
-        words = WORDS.get(one.what, one.what)
-        rows.add_row(label(one.name), label(one.selector or "all"), f"{one.position:,}", words)
-    out.print(rows)
+    out.print(
+        TextTable("consumer", "selector", ">position", "").of(
+            (one.name, one.selector or "all", one.position, WORDS.get(one.what, one.what))
+            for one in readers
+        )
+    )
 
 
 def _state(found: RowExplained) -> str:

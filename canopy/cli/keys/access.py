@@ -14,7 +14,7 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import data_option, key_folder
-from canopy.cli.output import console, print_json, table, when
+from canopy.cli.output import TextTable, show, when
 from canopy.cli.parameters import parse_period
 
 if TYPE_CHECKING:
@@ -98,23 +98,16 @@ SHOWN = ("name", "scopes", "publish", "subscribe", "streams", "created", "expire
 
 def show_tokens(tokens: TokenFile, as_json: bool, command: str) -> None:
     """Print the tokens in a file, as JSON or as a table. `command` makes one."""
-    found = tokens.all()
-    if as_json:
-        print_json([{name: getattr(one, name) for name in SHOWN} for one in found])
-        return
-    shown = table("=name", "scopes", "subscribes", "publishes", "appends to", "until")
-    now = time.time()
-    for one in found:
+    rows = TextTable("=name", "scopes", "subscribes", "publishes", "appends to", "until")
+    for one in tokens.all():
         until = when(one.expires) if one.expires else "for ever"
-        shown.add_row(
-            one.name,
-            ", ".join(one.scopes),
-            one.subscribe or "any",
-            one.publish or "any",
+        rows.add(
+            *(one.name, ", ".join(one.scopes), one.subscribe or "any", one.publish or "any"),
             ", ".join(one.streams) or "no stream",
-            "expired" if one.is_expired(now) else until,
+            "expired" if one.is_expired(time.time()) else until,
         )
-    console().print(shown if found else f"no tokens; {command} add NAME makes one")
+    found = [{name: getattr(one, name) for name in SHOWN} for one in tokens.all()]
+    show(found, as_json, rows or f"no tokens; {command} add NAME makes one")
 
 
 @click.group(cls=HintingGroup)
@@ -196,11 +189,9 @@ def add(
     secret, until = rights.give(token_file(folder.path.parent), name)
     write_access(path, AccessFile(1, address, own.principal.id, secret))
     folder.note("access given", token=name, scopes=rights.scopes, until=until)
-    if as_json:
-        about = {"name": name, "file": str(path), "address": address}
-        print_json({**about, "scopes": rights.scopes, "expires": until})
-        return
-    click.echo(f"{path} lets its program in at {address}; send it as you would a password")
+    about = {"name": name, "file": str(path), "address": address}
+    said = f"{path} lets its program in at {address}; send it as you would a password"
+    show({**about, "scopes": rights.scopes, "expires": until}, as_json, said)
 
 
 @access.command()
@@ -224,5 +215,4 @@ def rm(name: str, data: Path | None, as_json: bool) -> None:
     folder = key_folder(data)
     token_file(folder.path.parent).remove(name)
     folder.note("access taken", token=name)
-    if as_json:
-        print_json({"removed": name})
+    show({"removed": name}, as_json)

@@ -10,7 +10,7 @@ from canopy.cli.connect import json_option
 from canopy.cli.errors import FAILURE
 from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import data_option
-from canopy.cli.output import console, print_json
+from canopy.cli.output import show
 
 
 @click.group(cls=HintingGroup)
@@ -49,11 +49,8 @@ def verify(data: Path | None, expect: str, as_json: bool) -> None:
     damage = found.damage
     if not damage and expect and f'"hash":"{expect}"' not in text:
         damage = f"no line has the hash {expect}: the end was cut off, or it is another node's"
-    if as_json:
-        print_json({"lines": found.lines, "last": found.last, "damage": damage})
-    elif damage:
-        console().print(f"{found.lines} lines are whole; {damage}", markup=False, highlight=False)
-    else:
-        console().print(f"{found.lines} lines, whole; last hash {found.last}", highlight=False)
+    said = f"{found.lines} lines, whole; last hash {found.last}"
+    said = f"{found.lines} lines are whole; {damage}" if damage else said
+    show({"lines": found.lines, "last": found.last, "damage": damage}, as_json, said)
     if damage:
         raise SystemExit(FAILURE)

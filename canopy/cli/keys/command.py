@@ -13,7 +13,7 @@ import click
 from canopy.cli.completion import context_names
 from canopy.cli.connect import json_option, resolve_folder
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import console, print_json, table, when
+from canopy.cli.output import TextTable, show, when
 from canopy.cli.parameters import parse_period
 from overlay.phrases import as_argument
 
@@ -71,12 +71,13 @@ def init(data: Path | None, overlay: str, as_json: bool) -> None:
 
     folder = key_folder(data)
     node = found_overlay(folder, overlay)
-    if as_json:
-        print_json({"overlay": overlay, "node": node, "root": str(folder.path / "root.key")})
-        return
-    click.echo(f"the overlay {overlay} has keys; this node is {node}")
-    click.echo(f"move {folder.path / 'root.key'} to a safe place, offline: only")
-    click.echo("  another issuer needs it")
+    root = folder.path / "root.key"
+    show(
+        {"overlay": overlay, "node": node, "root": str(root)},
+        as_json,
+        f"the overlay {overlay} has keys; this node is {node}",
+        f"move {root} to a safe place, offline: only another issuer needs it",
+    )
 
 
 @keys.command()
@@ -148,10 +149,8 @@ def invite(
             "with --peer HOST:PORT"
         )
     token = new_token(folder, ROLES[role], tenant, uses, seconds, where, per_hour, peers)
-    if as_json:
-        print_json({"token": write_token(token), "until": time.time() + seconds, "uses": uses})
-    else:
-        click.echo(write_token(token))
+    text = write_token(token)
+    show({"token": text, "until": time.time() + seconds, "uses": uses}, as_json, text)
 
 
 @keys.command()
@@ -225,13 +224,14 @@ def issuer(
     made = make_issuer(folder, target, restriction, days, time.time(), where)
     own = target.certificate()
     assert own is not None
-    if as_json:
-        signs = {"roles": restriction.roles, "tenants": restriction.tenants, "ids": ids}
-        about = {"id": made.id, "folder": str(into), "node": own.principal.id}
-        print_json({**about, **signs, "until": ends_of(made)})
-        return
-    click.echo(f"issuer {made.id} in {into} may sign {restriction}")
-    click.echo(f"its node is {own.principal.id}; until {when(ends_of(made))}")
+    signs = {"roles": restriction.roles, "tenants": restriction.tenants, "ids": ids}
+    about = {"id": made.id, "folder": str(into), "node": own.principal.id}
+    show(
+        {**about, **signs, "until": ends_of(made)},
+        as_json,
+        f"issuer {made.id} in {into} may sign {restriction}",
+        f"its node is {own.principal.id}; until {when(ends_of(made))}",
+    )
 
 
 @keys.command()
@@ -262,10 +262,8 @@ def limit(data: Path | None, tenant: str, ids: int, per_hour: int, as_json: bool
         check_name("tenant", tenant)
     Ledger(folder.path).set_limit(tenant, Limit(ids, per_hour))
     folder.note("limit", tenant=tenant, ids=ids, per_hour=per_hour)
-    if as_json:
-        print_json({"tenant": tenant, "ids": ids, "per_hour": per_hour})
-    else:
-        click.echo(f"{limit_text(tenant, ids, per_hour)}")
+    found = {"tenant": tenant, "ids": ids, "per_hour": per_hour}
+    show(found, as_json, limit_text(tenant, ids, per_hour))
 
 
 @keys.command()
@@ -321,16 +319,8 @@ def ls(data: Path | None, as_json: bool) -> None:
         ("not renewed", one.node, one.role, one.tenant, "since the issuer was replaced")
         for one in late
     ]
-    if as_json:
-        print_json(found)
-        return
-    if not rows:
-        click.echo(f"no keys in {folder.path}")
-        return
-    shown = table("", "=id", "role", "tenant", "")
-    for row in rows:
-        shown.add_row(*row)
-    console().print(shown)
+    shown = TextTable("", "=id", "role", "tenant", "").of(rows)
+    show(found, as_json, shown or f"no keys in {folder.path}")
 
 
 @keys.command()
@@ -357,10 +347,8 @@ def revoke(data: Path | None, nodes: tuple[str, ...], as_json: bool) -> None:
     if own is not None and own.principal.id in nodes:
         raise click.UsageError("this is the node's own id: revoke it at another issuer")
     changed = sign(folder, nodes)
-    if as_json:
-        print_json({"version": changed.version, "revoked": list(changed.ids)})
-    else:
-        click.echo(f"list {changed.version}: {len(changed.ids)} revoked")
+    said = f"list {changed.version}: {len(changed.ids)} revoked"
+    show({"version": changed.version, "revoked": list(changed.ids)}, as_json, said)
 
 
 @keys.command()
@@ -395,10 +383,8 @@ def renew(data: Path | None, new_id: bool, as_json: bool) -> None:
                 path.replace(path.with_name(f"{name}.former"))
     found = folder.certificate()
     assert found is not None
-    if as_json:
-        print_json({"node": found.principal.id, "until": found.ends})
-    else:
-        click.echo(f"node {found.principal.id}, until {when(found.ends)}")
+    said = f"node {found.principal.id}, until {when(found.ends)}"
+    show({"node": found.principal.id, "until": found.ends}, as_json, said)
 
 
 @keys.command()
@@ -424,23 +410,22 @@ def rotate(data: Path | None, finish: bool, anyway: bool, as_json: bool) -> None
 
     if anyway and not finish:
         raise click.UsageError("--anyway is for --finish")
-    folder, out = key_folder(data), console()
+    folder = key_folder(data)
     if finish:
         left = drop(folder, time.time(), anyway)
-        if as_json:
-            print_json({"step": "finished", "left": str(left) if any(left) else ""})
-            return
-        out.print("the former root is believed no more: nodes drop it within seconds")
-        if any(left):
-            out.print(f"left behind, until they renew: {left}", markup=False, highlight=False)
+        said = ["the former root is believed no more: nodes drop it within seconds"]
+        said += [f"left behind, until they renew: {left}"] if any(left) else []
+        show({"step": "finished", "left": str(left) if any(left) else ""}, as_json, *said)
         return
     begin(folder, time.time())
-    if as_json:
-        print_json({"step": "begun", "root": str(folder.path / "root.key")})
-        return
-    out.print("there is a new root; nodes that run renew within a minute. Then:")
-    out.print("  canopy keys rotate --finish")
-    out.print(f"move {folder.path / 'root.key'} to a safe place, offline", highlight=False)
+    root = folder.path / "root.key"
+    show(
+        {"step": "begun", "root": str(root)},
+        as_json,
+        "there is a new root; nodes that run renew within a minute. Then:",
+        "  canopy keys rotate --finish",
+        f"move {root} to a safe place, offline",
+    )
 
 
 def issuer_rows(folder: Any, found: list[Any]) -> list[tuple[str, ...]]:
@@ -590,10 +575,7 @@ def new_seal(file: Path, as_json: bool) -> None:
     from canopy.wire.keys.seals import found_seals
 
     key = found_seals(file).seals
-    if as_json:
-        print_json({"file": str(file), "key": key})
-    else:
-        click.echo(f"{file}: key {key}")
+    show({"file": str(file), "key": key}, as_json, f"{file}: key {key}")
 
 
 @seal.command("rotate")
@@ -615,17 +597,16 @@ def rotate_seal(file: Path, finish: bool, as_json: bool) -> None:
 
     if finish:
         seals = seal_with_newest(file).seals
-        if as_json:
-            print_json({"file": str(file), "key": seals, "use": "seals"})
-        else:
-            click.echo(f"{file}: the key {seals} seals")
+        found = {"file": str(file), "key": seals, "use": "seals"}
+        show(found, as_json, f"{file}: the key {seals} seals")
         return
     key = add_key(file).keys[-1]
-    if as_json:
-        print_json({"file": str(file), "key": key.id, "use": "opens"})
-        return
-    click.echo(f"{file}: key {key.id} opens; copy the file to all programs, and then:")
-    click.echo(f"  canopy keys seal rotate {as_argument(file)} --finish")
+    show(
+        {"file": str(file), "key": key.id, "use": "opens"},
+        as_json,
+        f"{file}: key {key.id} opens; copy the file to all programs, and then:",
+        f"  canopy keys seal rotate {as_argument(file)} --finish",
+    )
 
 
 @seal.command("forget")
@@ -641,10 +622,7 @@ def forget_seal(file: Path, key: str, as_json: bool) -> None:
     from canopy.wire.keys.seals import forget_key
 
     forget_key(file, key)
-    if as_json:
-        print_json({"file": str(file), "removed": key})
-    else:
-        click.echo(f"{file}: the key {key} is gone")
+    show({"file": str(file), "removed": key}, as_json, f"{file}: the key {key} is gone")
 
 
 @seal.command("ls")
@@ -663,10 +641,5 @@ def list_seals(file: Path, as_json: bool) -> None:
         (key.id, when(key.made), "seals" if key.id == found.seals else "opens")
         for key in found.keys
     ]
-    if as_json:
-        print_json([{"key": id_, "made": made, "use": use} for id_, made, use in rows])
-        return
-    shown = table("=key", "made", "")
-    for row in rows:
-        shown.add_row(*row)
-    console().print(shown)
+    listed = [{"key": id_, "made": made, "use": use} for id_, made, use in rows]
+    show(listed, as_json, TextTable("=key", "made", "").of(rows))

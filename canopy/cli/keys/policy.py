@@ -11,7 +11,7 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import data_option, key_folder
-from canopy.cli.output import console, print_json
+from canopy.cli.output import show
 from overlay.phrases import as_argument, counted
 
 if TYPE_CHECKING:
@@ -62,11 +62,9 @@ def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_j
         raise click.UsageError("--selector: say for which --tenant")
     known = Confinement(found)
     if not tenant:
-        if as_json:
-            print_json({"version": found.version, "tenants": list(found.tenants)})
-        else:
-            named = counted(len(found.tenants), "tenant")
-            console().print(f"policy {found.version}: {named}, and all others nothing")
+        named = counted(len(found.tenants), "tenant")
+        told = {"version": found.version, "tenants": list(found.tenants)}
+        show(told, as_json, f"policy {found.version}: {named}, and all others nothing")
         return
     may = known.of(tenant)
     try:
@@ -74,29 +72,24 @@ def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_j
     except SelectorError as error:
         raise click.UsageError(f"--selector: {error}\n{error.caret()}") from None
     count = 0 if rest.denial else len(compile_selector(rest.selector).conjunctions)
-    if as_json:
-        print_json(
-            {
-                "version": found.version,
-                "tenant": tenant,
-                "publish": may.publish,
-                "subscribe": known.sees(tenant),
-                "streams": may.streams,
-                "remains": "" if rest.denial else rest.selector,
-                "conjunctions": count,
-                "denial": rest.denial,
-            }
-        )
-        return
-    out = console()
-    out.print(f"policy {found.version}, tenant {tenant}", highlight=False)
-    out.print(f"  publish    {may.publish or 'nothing'}", markup=False, highlight=False)
-    out.print(f"  subscribe  {known.sees(tenant) or 'nothing'}", markup=False, highlight=False)
-    out.print(
-        f"  appends to {', '.join(may.streams) or 'no stream'}", markup=False, highlight=False
+    show(
+        {
+            "version": found.version,
+            "tenant": tenant,
+            "publish": may.publish,
+            "subscribe": known.sees(tenant),
+            "streams": may.streams,
+            "remains": "" if rest.denial else rest.selector,
+            "conjunctions": count,
+            "denial": rest.denial,
+        },
+        as_json,
+        f"policy {found.version}, tenant {tenant}",
+        f"  publish    {may.publish or 'nothing'}",
+        f"  subscribe  {known.sees(tenant) or 'nothing'}",
+        f"  appends to {', '.join(may.streams) or 'no stream'}",
+        f"  remains    {rest.denial or f'{rest.selector}  ({count} conjunctions)'}",
     )
-    left = rest.denial or f"{rest.selector}  ({count} conjunctions)"
-    out.print(f"  remains    {left}", markup=False, highlight=False)
 
 
 @policy.command()
@@ -114,10 +107,8 @@ def sign(file: Path, data: Path | None, out: Path | None, as_json: bool) -> None
     signed = signed_by(folder, parsed(file))
     target = out or file.with_name(file.name + SUFFIX)
     target.write_bytes(signed)
-    if as_json:
-        print_json({"file": str(target)})
-        return
-    click.echo(f"signed: {target}; canopy policy push {as_argument(target)}")
+    said = f"signed: {target}; canopy policy push {as_argument(target)}"
+    show({"file": str(target)}, as_json, said)
 
 
 @policy.command()
@@ -157,18 +148,14 @@ def push(file: Path, data: Path | None, as_json: bool) -> None:
         )
     folder.write_policy(signed)
     folder.note("policy pushed", version=found.version)
-    if as_json:
-        print_json({"version": found.version, "tenants": list(found.tenants)})
-    else:
-        console().print(
-            f"policy {found.version}: {counted(len(found.tenants), 'tenant')}", highlight=False
-        )
+    said = f"policy {found.version}: {counted(len(found.tenants), 'tenant')}"
+    show({"version": found.version, "tenants": list(found.tenants)}, as_json, said)
 
 
-@policy.command()
+@policy.command("show")
 @data_option
 @json_option
-def show(data: Path | None, as_json: bool) -> None:
+def show_policy(data: Path | None, as_json: bool) -> None:
     """Print the policy that the node in the data folder has, as YAML.
 
     \b
@@ -177,10 +164,7 @@ def show(data: Path | None, as_json: bool) -> None:
     from canopy.wire.keys.policies import write_policy
 
     found = current(key_folder(data))
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(write_policy(found), nl=False)
+    show(found, as_json, write_policy(found).rstrip("\n"))
 
 
 def parsed(file: Path) -> Policy:

@@ -10,7 +10,7 @@ import msgspec
 
 from canopy.cli.connect import NodeOptions, json_option, node_options
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import plain, print_json
+from canopy.cli.output import plain, show
 from overlay.phrases import counted
 
 
@@ -40,11 +40,9 @@ def check(file: str | None, as_json: bool) -> None:
     found["join"] = shown_token(found["join"])
     for warning in unknown_variables(os.environ):
         click.echo(f"! {warning}", err=True)
-    if as_json:
-        print_json(found, indent=2)
-    else:
-        click.echo(f"# {file or 'the environment'} is valid; together with the defaults:")
-        click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
+    head = f"# {file or 'the environment'} is valid; together with the defaults:"
+    text = yaml.safe_dump(found, sort_keys=False, allow_unicode=True).rstrip("\n")
+    show(found, as_json, head, text, indent=2)
 
 
 @config.command()
@@ -67,12 +65,14 @@ def keys(names: tuple[str, ...], as_json: bool) -> None:
             f"no key or group is called {unknown[0]}; `canopy config keys` shows all"
         )
     shown = [key for key in every if not names or any(is_named(key.name, n) for n in names)]
-    if as_json:
-        print_json([{**key._asdict(), "meaning": plain(key.meaning)} for key in shown], indent=2)
-        return
-    for key in shown:
-        click.echo(f"{key.name}: {key.default}  ({key.effect})")
-        click.echo(click.wrap_text(plain(key.meaning), 96, "    ", "    ") + "\n")
+    texts = (
+        f"{key.name}: {key.default}  ({key.effect})\n"
+        + click.wrap_text(plain(key.meaning), 96, "    ", "    ")
+        + "\n"
+        for key in shown
+    )
+    told = [{**key._asdict(), "meaning": plain(key.meaning)} for key in shown]
+    show(told, as_json, *texts, indent=2)
 
 
 def is_named(key: str, name: str) -> bool:
@@ -113,15 +113,13 @@ def reload(node: NodeOptions) -> None:
     from overlay.operator_commands import Reload, Reloaded
 
     found = node.ask(Reload(0), Reloaded)
-    if node.as_json:
-        print_json(plain(found))
-        return
-    click.echo(f"read: {', '.join(found.read) or 'nothing: this node was started without a file'}")
+    said = [f"read: {', '.join(found.read) or 'nothing: this node was started without a file'}"]
     for each in found.changed:
         note = "" if each.effective == "now" else "  (needs a restart)"
-        click.echo(f"  {each.key}: {each.before} → {each.after}{note}")
+        said.append(f"  {each.key}: {each.before} → {each.after}{note}")
     waiting = sum(each.effective != "now" for each in found.changed)
     if not found.changed:
-        click.echo("nothing has changed")
+        said.append("nothing has changed")
     elif waiting:
-        click.echo(f"{counted(waiting, 'change')} of {len(found.changed)} need a restart")
+        said.append(f"{counted(waiting, 'change')} of {len(found.changed)} need a restart")
+    show(plain(found), node.as_json, *said)

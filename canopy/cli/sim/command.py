@@ -16,7 +16,7 @@ import click
 
 from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import console, table
+from canopy.cli.output import TextTable, console
 from canopy.cli.sim.replay import replay
 from canopy.cli.sim.soak import pairs, report_failure, save_option, shrink_option, soak
 
@@ -223,17 +223,13 @@ def print_result(result: Result, cost: RunCost) -> None:
             ("copies", f"at most {found.most_copies} of one event by one node"),
             ("index entries", f"{state}, for {found.registrations} registrations"),
         ]
-    shown = table("", "")
-    shown.show_header = False
-    for name, value in rows:
-        shown.add_row(name, str(value))
-    console().print(shown)
+    console().print(TextTable("", "").of((name, str(value)) for name, value in rows))
     print_traffic(result)
 
 
 def print_traffic(result: Result) -> None:
     """Print messages and bytes by purpose, in total and per node and second."""
-    shown = table("", ">messages", ">bytes", ">messages/node/s", ">bytes/node/s")
+    shown = TextTable("", ">messages", ">bytes", ">messages/node/s", ">bytes/node/s")
     found = result.traffic
     for plane, total, flows in (
         ("data plane", found.data_total, found.data),
@@ -241,5 +237,5 @@ def print_traffic(result: Result) -> None:
     ):
         for name, flow in ((plane, total), *((f"  {name}", flow) for name, flow in flows.items())):
             rates = (f"{flow.messages_per_node_s:.2f}", f"{flow.bytes_per_node_s:.0f}")
-            shown.add_row(name, str(flow.messages), str(flow.bytes), *rates)
+            shown.add(name, str(flow.messages), str(flow.bytes), *rates)
     console().print(shown)

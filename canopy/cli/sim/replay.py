@@ -18,7 +18,7 @@ import click
 from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.constants import MAX_CONFIGURATIONS, REDRAW_INTERVAL
 from canopy.cli.display import Display
-from canopy.cli.output import console, table
+from canopy.cli.output import TextTable, console
 from canopy.sim.world.cost import resident
 
 if TYPE_CHECKING:
@@ -221,8 +221,8 @@ def print_expenses(expenses: list[Expense]) -> None:
         "sent/node, mean, most": lambda e: f"{e.sent.mean:.0f}, {e.sent.most}",
         "matched/node, mean, most": lambda e: f"{e.matched.mean:.0f}, {e.matched.most}",
     }
-    shown = table("=", *(f">{expense.name}" for expense in expenses))
+    shown = TextTable("=", *(f">{expense.name}" for expense in expenses))
     for name, value in rows.items():
         values = map(value, expenses)
-        shown.add_row(name, *("?" if found is None else str(found) for found in values))
+        shown.add(name, *("?" if found is None else str(found) for found in values))
     console().print(shown)

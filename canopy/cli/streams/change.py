@@ -8,7 +8,7 @@ import click
 
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options
-from canopy.cli.output import console, label, plain, print_json
+from canopy.cli.output import plain, show, visible
 from canopy.cli.parameters import parse_period
 from canopy.cli.streams.options import changeable_options
 from canopy.cli.streams.share import parse_delay
@@ -44,16 +44,11 @@ def edit(name: str, node: NodeOptions, **options: Any) -> None:
     if all(given is None for given in options.values()):
         raise click.UsageError("nothing to change: give an option, such as --keep-for")
     found = node.ask(EditStream(0, name, **options), Streams).streams[0]
-    if node.as_json:
-        print_json(plain(found))
-        return
     kept = duration(found.keep_seconds) if found.keep_seconds else "ever"
     size = f"{found.keep_bytes:,} bytes of each shard" if found.keep_bytes else "any size"
-    console().print(f"[bold]{label(name)}[/] keeps rows for {kept}, {size}", soft_wrap=True)
-    for said in bounds(found):
-        console().print(label(said))
-    if found.capture:
-        console().print(f"captures {label(found.capture)}", soft_wrap=True)
+    said = [f"{name} keeps rows for {kept}, {size}", *bounds(found)]
+    said += [f"captures {found.capture}"] if found.capture else []
+    show(plain(found), node.as_json, *map(visible, said))
 
 
 # --- `canopy stream edit-group`: change the options of a consumer group that has members ---
@@ -114,11 +109,7 @@ def edit_group(name: str, group: str, start: str | None, node: NodeOptions, **ch
     with node.open() as client:
         client.edit_group(name, group, timeout=node.timeout, **changes)
         found = client.ask(GetGroups(0, name, group), Groups, node.timeout).groups[0]
-    if node.as_json:
-        print_json(plain(found))
-    else:
-        for line in described(found):
-            console().print(label(line), soft_wrap=True)
+    show(plain(found), node.as_json, *map(visible, described(found)))
 
 
 def described(group: GroupInfo) -> list[str]:

@@ -14,7 +14,7 @@ from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, json_option, node_options
 from canopy.cli.display import Bars
 from canopy.cli.errors import FAILURE, OK, CommandError
-from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.output import TextTable, console, label, plain, print_json
 from canopy.cli.parameters import parse_size
 from overlay.phrases import counted
 
@@ -106,18 +106,14 @@ def said(found: LogCheck) -> Iterator[object]:
     if not damaged:
         yield "all are whole"
         return
-    rows = table("stream", ">shard", "state", ">found", ">mended", ">refused", ">left")
-    for shard in damaged:
-        rows.add_row(
-            label(shard.stream),
-            f"{shard.shard}",
-            shard.state,
-            f"{shard.found:,}",
-            counted(shard.mended, "chunk") if shard.mended else "",
-            f"{shard.refused:,}",
-            f"{shard.left + shard.ended:,}",
+    yield TextTable("stream", ">shard", "state", ">found", ">mended", ">refused", ">left").of(
+        (
+            *(each.stream, each.shard, each.state, each.found),
+            counted(each.mended, "chunk") if each.mended else None,
+            *(each.refused, each.left + each.ended),
         )
-    yield rows
+        for each in damaged
+    )
     for shard in damaged:
         yield f"{label(shard.stream)}/{shard.shard} {advice(shard)}"
 

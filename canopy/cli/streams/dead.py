@@ -11,7 +11,7 @@ import click
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.errors import TIME_OUT, CommandError
-from canopy.cli.output import console, label, print_json, table
+from canopy.cli.output import TextTable, show, visible
 from canopy.feeds.objects import payload_fields
 from overlay.phrases import counted, duration
 
@@ -79,19 +79,16 @@ def dead(
                 EndDead(0, name, group, retry or drop, again), DeadEnded, node.timeout
             )
             what = "delivered again" if again else "dropped"
-            if node.as_json:
-                print_json({"group": group, "count": ended.count, "what": what})
-            else:
-                console().print(f"{counted(ended.count, 'dead letter')} of {label(group)}: {what}")
+            said = f"{counted(ended.count, 'dead letter')} of {visible(group)}: {what}"
+            told = {"group": group, "count": ended.count, "what": what}
+            show(told, node.as_json, said)
             return
         found = client.ask(GetGroups(0, name, group), Groups, node.timeout)
-    if node.as_json:
-        print_json([letter_object(letter) for letter in found.letters])
-    else:
-        rows = table(">offset", ">deliveries", "given up", "why", "event")
-        for letter in found.letters:
-            rows.add_row(*_row(letter))
-        console().print(rows if found.letters else f"{label(group)} has no dead letters")
+    rows = TextTable(">offset", ">deliveries", "given up", "why", "event").of(
+        map(_row, found.letters)
+    )
+    none = f"{visible(group)} has no dead letters"
+    show([letter_object(letter) for letter in found.letters], node.as_json, rows or none)
     if not found.complete:
         raise CommandError("the leader of a shard did not answer: there may be others", TIME_OUT)
 
@@ -111,13 +108,13 @@ def letter_object(letter: DeadLetter) -> dict[str, Any]:
     return found
 
 
-def _row(letter: DeadLetter) -> tuple[str, ...]:
+def _row(letter: DeadLetter) -> tuple[str | int, ...]:
     place = f"{letter.shard}:{letter.offset}" if letter.shard else f"{letter.offset}"
     age = duration(max(0.0, time.time() - letter.time))
     event = "not kept any more, or too large"
     if letter.attributes is not None:
         event = ", ".join(f"{key}={value}" for key, value in letter.attributes.items())
-    return place, f"{letter.deliveries}", f"{age} ago", label(letter.reason), label(event)
+    return place, letter.deliveries, f"{age} ago", letter.reason, event
 
 
 @click.command()
@@ -134,7 +131,4 @@ def forget(name: str, group: str, node: NodeOptions) -> None:
     from overlay.stream_client import RemoveGroup
 
     node.ask(RemoveGroup(0, name, group), Done)
-    if node.as_json:
-        print_json({"forgotten": group})
-    else:
-        console().print(f"{label(group)} is forgotten")
+    show({"forgotten": group}, node.as_json, f"{visible(group)} is forgotten")

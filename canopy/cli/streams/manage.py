@@ -12,7 +12,7 @@ import click
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.errors import TIME_OUT, CommandError
-from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.output import Markup, TextTable, console, label, plain, print_json, show, visible
 from canopy.cli.streams.options import changeable_options
 from overlay.phrases import counted, duration, no_majority
 from overlay.regions import holds
@@ -105,15 +105,12 @@ def add(name: str, sources: tuple[str, ...], where: str, node: NodeOptions, **op
     pairs = tuple((source, where) for source in sources)
     command = AddStream(0, name, sources=pairs, **options)
     found = node.ask(command, Streams).streams[0]
-    if node.as_json:
-        print_json(plain(found))
-        return
     nodes = len(found.shards[0].replicas)
-    console().print(f"[bold]{label(name)}[/] has the id {found.id}, on {counted(nodes, 'node')}")
+    said = [f"[bold]{label(name)}[/] has the id {found.id}, on {counted(nodes, 'node')}"]
     if nodes < found.replicas:
-        console().print(f"{found.replicas} replicas were asked for: others follow as nodes come")
-    for said in outside(found):
-        console().print(f"[yellow]{said}[/]")
+        said += [f"{found.replicas} replicas were asked for: others follow as nodes come"]
+    said += [f"[yellow]{one}[/]" for one in outside(found)]
+    show(plain(found), node.as_json, *map(Markup, said))
 
 
 @click.command()
@@ -128,21 +125,15 @@ def ls(node: NodeOptions) -> None:
     from overlay.client import GetStreams, Streams
 
     found = node.ask(GetStreams(0), Streams)
-    if node.as_json:
-        print_json(plain(found.streams))
-    else:
-        rows = table("stream", "=id", ">shards", "by", ">replicas", "kept for", ">kept bytes")
-        for one in found.streams:
-            rows.add_row(
-                label(one.name),
-                one.id,
-                f"{len(one.shards)}",
-                label(one.by),
-                f"{one.replicas}",
-                duration(one.keep_seconds) if one.keep_seconds else "ever",
-                f"{one.keep_bytes:,}" if one.keep_bytes else "all",
-            )
-        console().print(rows if found.streams else "there are no streams")
+    rows = TextTable("stream", "=id", ">shards", "by", ">replicas", "kept for", ">kept bytes").of(
+        (
+            *(one.name, one.id, len(one.shards), one.by, one.replicas),
+            duration(one.keep_seconds) if one.keep_seconds else "ever",
+            one.keep_bytes or "all",
+        )
+        for one in found.streams
+    )
+    show(plain(found.streams), node.as_json, rows or "there are no streams")
     if not found.complete:
         raise CommandError("a part of the overlay did not answer: there may be others", TIME_OUT)
 
@@ -183,21 +174,16 @@ def info(name: str, node: NodeOptions) -> None:
     for said in bounds(found):
         out.print(label(said))
     for shard in found.shards:
-        rows = table("=replica", "state", ">offsets", ">chunks", ">on disk", ">bytes", ">newest")
-        for replica in shard.replicas:
-            rows.add_row(*_replica_row(replica))
+        columns = ("=replica", "state", ">offsets", ">chunks", ">on disk", ">bytes", ">newest")
+        rows = TextTable(*columns).of(map(_replica_row, shard.replicas))
         epoch = max((replica.epoch for replica in shard.replicas), default=0)
         keys = next((r.keys for r in shard.replicas if r.keys is not None), None)
         counted_keys = "" if keys is None else f", {counted(keys, 'key')}"
         out.print(f"shard {shard.number}, epoch {epoch}{counted_keys}")
         out.print(rows)
     if groups:
-        rows = table(
-            "group", "selector", ">done below", ">in flight", ">waiting", ">dead", ">members"
-        )
-        for group in groups:
-            rows.add_row(*_group_row(group))
-        out.print(rows)
+        counts = (">done below", ">in flight", ">waiting", ">dead", ">members")
+        out.print(TextTable("group", "selector", *counts).of(map(_group_row, groups)))
         for group in groups:
             out.print(label(f"{group.name}: {founded_with(group)}"))
             for said in former_selectors(group):
@@ -257,27 +243,25 @@ def _groups(client: Client, name: str, timeout: float) -> tuple[GroupInfo, ...]:
         return ()
 
 
-def _group_row(group: GroupInfo) -> tuple[str, ...]:
+def _group_row(group: GroupInfo) -> tuple[str | int, ...]:
     shards = group.shards
     floors = ", ".join(f"{shard.floor:,} of {shard.end:,}" for shard in shards)
     return (
-        *(label(group.name), label(group.selector) or "all", floors),
-        f"{sum(shard.leased for shard in shards):,}",
-        f"{sum(shard.open - shard.leased for shard in shards):,}",
-        f"{sum(shard.dead for shard in shards):,}",
-        f"{len({name for shard in shards for name in shard.members})}",
+        *(group.name, group.selector or "all", floors),
+        sum(shard.leased for shard in shards),
+        sum(shard.open - shard.leased for shard in shards),
+        sum(shard.dead for shard in shards),
+        len({name for shard in shards for name in shard.members}),
     )
 
 
-def _replica_row(replica: ReplicaInfo) -> tuple[str, ...]:
+def _replica_row(replica: ReplicaInfo) -> tuple[str | int, ...]:
     if replica.state == "silent":
-        return (replica.node, f"silent, {label(replica.address)}", *[""] * 5)
+        return (replica.node, f"silent, {replica.address}", *[""] * 5)
     age = duration(max(0.0, time.time() - replica.time)) if replica.time else "never"
     offsets = f"{replica.first:,}…{replica.next - 1:,}" if replica.next > replica.first else "none"
-    return (
-        *(replica.node, replica.state, offsets, f"{replica.committed:,}"),
-        *(f"{replica.durable:,}", f"{replica.bytes:,}", age),
-    )
+    chunks = (replica.committed, replica.durable)
+    return (replica.node, replica.state, offsets, *chunks, replica.bytes, age)
 
 
 def _gaps(intake: IntakeInfo) -> Iterator[str]:
@@ -405,7 +389,4 @@ def rm(name: str, yes: bool, node: NodeOptions) -> None:
             raise CommandError("this removes everything that the stream has: say --yes")
         click.confirm(f"Remove {name} and everything that it has?", abort=True)
     node.ask(RemoveStream(0, name), Done)
-    if node.as_json:
-        print_json({"removed": name})
-    else:
-        console().print(f"{label(name)} is removed")
+    show({"removed": name}, node.as_json, f"{visible(name)} is removed")

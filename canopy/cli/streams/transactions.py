@@ -10,7 +10,7 @@ from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.errors import CommandError
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.output import Markup, TextTable, console, label, plain, print_json, show
 from overlay.phrases import counted, duration
 
 
@@ -49,34 +49,20 @@ def ls(stream: str, node: NodeOptions) -> None:
             for name in names
             for one in client.ask(GetTransactions(0, name), Transactions, node.timeout).transactions
         ]
-    if node.as_json:
-        print_json([{"stream": name, **plain(one)} for name, one in found])
-        return
-    rows = table(
-        "stream", ">shard", "=transaction", "producer", "state", ">events", ">age", "=node"
-    )
-    for name, one in found:
-        rows.add_row(
-            label(name),
-            f"{one.shard}",
-            label(one.transaction),
-            label(one.producer),
-            "parked" if one.parked else "waits",
-            f"{one.count:,}",
-            duration(max(0.0, time.time() - one.time)),
-            one.node,
+    columns = ("stream", ">shard", "=transaction", "producer", "state", ">events", ">age", "=node")
+    rows = TextTable(*columns).of(
+        (
+            *(name, one.shard, one.transaction, one.producer),
+            *("parked" if one.parked else "waits", one.count),
+            *(duration(max(0.0, time.time() - one.time)), one.node),
         )
-    console().print(rows if found else "every transaction is decided")
-    if parked := sum(one.parked for _, one in found):
-        print_parked(parked)
-
-
-def print_parked(count: int) -> None:
-    """Say what to do about parked transactions."""
-    console().print(
-        f"[yellow]{counted(count, 'transaction')} nobody could say anything of: look at what their "
-        "producers have done, then `canopy tx resolve`[/]"
+        for name, one in found
     )
+    views: list[object] = [rows or "every transaction is decided"]
+    if parked := sum(one.parked for _, one in found):
+        what = f"{counted(parked, 'transaction')} nobody could say anything of: look at what their"
+        views += [Markup(f"[yellow]{what} producers have done, then `canopy tx resolve`[/]")]
+    show([{"stream": name, **plain(one)} for name, one in found], node.as_json, *views)
 
 
 @tx.command()

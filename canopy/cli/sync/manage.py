@@ -13,7 +13,7 @@ import click
 
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import json_option
-from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.output import TextTable, plain, print_json, show, visible
 from canopy.cli.sync.options import by_table, chosen, config_option, database_option
 
 # --- how far a copy was behind, as a line of bars ---
@@ -166,42 +166,30 @@ def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
                 found: dict[str, Any] = {"name": one.name, "side": side, "database": shown(url)}
                 found |= {"stream": one.stream, **_place(one.name, side, url)}
                 rows.append(found | statuses.get(side, {"state": "not running"}))
-    if as_json:
-        print_json(rows)
-        return
-    shown_rows = table(
-        "=name",
-        "=side",
-        "=state",
-        ">position",
-        ">lag",
-        ">changes/s",
-        ">conflicts",
-    )
-    for row in rows:
-        lag = row.get("lag")
-        shown_rows.add_row(
-            *(label(row[name]) for name in ("name", "side", "state")),
-            f"{row.get('position', ''):,}" if row.get("position") else "",
-            "" if lag is None else f"{lag * 1000:,.0f} ms",
-            f"{row['rate']:,.0f}" if "rate" in row else "",
-            f"{row['conflicts']:,}" if row.get("conflicts") else "",
+    listed = TextTable(
+        "=name", "=side", "=state", ">position", ">lag", ">changes/s", ">conflicts"
+    ).of(
+        (
+            *(row["name"], row["side"], row["state"], row.get("position") or None),
+            None if row.get("lag") is None else f"{row['lag'] * 1000:,.0f} ms",
+            f"{row['rate']:,.0f}" if "rate" in row else None,
+            row.get("conflicts") or None,
         )
-    console().print(shown_rows if rows else "there are no syncs")
+        for row in rows
+    )
+    said = []
     for row in rows:  # too wide for columns
-        place = "from" if row["side"] == "source" else "to"
-        over = f"{row['name']}, {place} {row['database']} over the stream {row['stream']}"
-        console().print(label(over), soft_wrap=True)
+        name, place = row["name"], "from" if row["side"] == "source" else "to"
+        said.append(f"{name}, {place} {row['database']} over the stream {row['stream']}")
         if row.get("error"):
-            wrong = f"{row['name']}, {row['side']}: {row['error']}"
-            console().print(label(wrong), soft_wrap=True)
+            said.append(f"{name}, {row['side']}: {row['error']}")
         if row.get("partial"):
             partial = ", ".join(row["partial"])
-            again = f"{row['name']}, to: altered, rows are being sent again: {partial}"
-            console().print(label(again), soft_wrap=True)
+            said.append(f"{name}, to: altered, rows are being sent again: {partial}")
         if any(lag is not None for lag in row.get("lags", ())):
             picture = lag_picture(row["lags"], unknown=" ")
-            console().print(label(f"{row['name']}, lag in the last minute, at most {picture}"))
+            said.append(f"{name}, lag in the last minute, at most {picture}")
+    show(rows, as_json, listed or "there are no syncs", *map(visible, said))
 
 
 @click.command()

@@ -15,7 +15,7 @@ import click
 
 from canopy.cli.connect import connect_option, json_option, open_client
 from canopy.cli.errors import FAILURE, INTERRUPTED, OK, CommandError
-from canopy.cli.output import label, plain, print_json, table
+from canopy.cli.output import Markup, TextTable, plain, print_json
 from canopy.cli.sync.manage import status_file
 from canopy.cli.sync.options import chosen, config_option
 
@@ -167,19 +167,16 @@ def _line(one: SideStatus) -> str:
     )
 
 
-def _shown(statuses: list[SideStatus]) -> Any:
-    rows = table("name", "side", "state", ">changes", ">a second", ">lag", ">conflicts", "error")
-    for one in statuses:
-        colour = {"running": "green", "failed": "red", "waiting": "yellow"}.get(one.state, "")
-        state = f"[{colour}]{one.state}[/]" if colour else one.state
-        rows.add_row(
-            label(one.name),
-            one.side,
-            state,
-            f"{one.changes:,}",
-            f"{one.rate:,.0f}",
-            "" if one.lag is None else f"{one.lag * 1000:,.0f} ms",
-            f"{one.conflicts:,}" if one.conflicts else "",
-            label(one.error),
+def _shown(statuses: list[SideStatus]) -> TextTable:
+    colours = {"running": "green", "failed": "red", "waiting": "yellow"}
+    columns = ("name", "side", "state", ">changes", ">a second", ">lag", ">conflicts", "error")
+    return TextTable(*columns).of(
+        (
+            *(one.name, one.side),
+            Markup(f"[{colours.get(one.state, 'default')}]{one.state}[/]"),
+            *(one.changes, f"{one.rate:,.0f}"),
+            None if one.lag is None else f"{one.lag * 1000:,.0f} ms",
+            *(one.conflicts or None, one.error),
         )
-    return rows
+        for one in statuses
+    )

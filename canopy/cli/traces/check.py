@@ -10,7 +10,7 @@ import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.errors import OK, UNDECIDED, WRONG
-from canopy.cli.output import console, label, print_json, table
+from canopy.cli.output import Markup, TextTable, console, label, print_json
 from overlay.phrases import counted, size
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def check(folder: str, since: str | None, until: str | None, as_json: bool) -> i
     if as_json:
         print_json(found.to_dict(), indent=2)
     else:
-        show(found)
+        _print(found)
     return {COMPLETE: OK, NOTHING: UNDECIDED}.get(found.result, WRONG)
 
 
@@ -104,7 +104,7 @@ def time_text(seconds: float | None, day: bool = True) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}" if day else f"{moment:%H:%M:%S}"
 
 
-def show(found: TraceCheck) -> None:
+def _print(found: TraceCheck) -> None:
     """Print the result: the verdict in a sentence, findings, notes, overlays and nodes."""
     screen = console()
     sign, colour = SIGNS.get(found.result, ("?", "yellow"))
@@ -179,21 +179,18 @@ def _line(finding: TraceFinding, names: dict[str, str]) -> str:
     return text
 
 
-def _overlay_table(overlays: tuple[OverlayCheck, ...]) -> object:
-    rows = table("overlay", ">nodes", ">absent nodes", ">events", ">subscriptions", "sampling")
-    for each in overlays:
-        rows.add_row(
-            label(each.name),
-            f"{each.nodes:,}",
-            f"{len(each.absent):,}",
-            f"{each.published:,}",
-            f"{each.subscriptions:,}",
+def _overlay_table(overlays: tuple[OverlayCheck, ...]) -> TextTable:
+    columns = ("overlay", ">nodes", ">absent nodes", ">events", ">subscriptions", "sampling")
+    return TextTable(*columns).of(
+        (
+            *(each.name, each.nodes, len(each.absent), each.published, each.subscriptions),
             ", ".join(f"{share} ({nodes})" for share, nodes in each.samples.items()),
         )
-    return rows
+        for each in overlays
+    )
 
 
-def _node_table(found: TraceCheck) -> object:
+def _node_table(found: TraceCheck) -> TextTable:
     """Return the table of nodes, those with findings first. Columns without differences are left
     out."""
     columns: dict[str, Column] = dict(COLUMNS)
@@ -208,30 +205,30 @@ def _node_table(found: TraceCheck) -> object:
         del columns[">sampling"]
     if not any(note.kind == "clock" for note in found.notes):
         del columns[">clock"]
-    rows = table(*columns)
     chosen = sorted(found.nodes, key=lambda node: (not node.findings, node.overlay, node.node))
-    for node in chosen[:NODES_PRINTED]:
-        for run in node.runs:
-            rows.add_row(*(cell(node, run) for cell in columns.values()))
-    return rows
+    return TextTable(*columns).of(
+        (cell(node, run) for cell in columns.values())
+        for node in chosen[:NODES_PRINTED]
+        for run in node.runs
+    )
 
 
 def _red(number: int) -> str:
-    return f"[red]{number:,}[/]" if number else "0"
+    return Markup(f"[red]{number:,}[/]") if number else "0"
 
 
-Column = Callable[["NodeCheck", "RunCheck"], str]
+Column = Callable[["NodeCheck", "RunCheck"], str | int | None]
 
 COLUMNS: Final[dict[str, Column]] = {
     "=node": lambda node, run: node.node,
-    "name": lambda node, run: label(node.name or ""),
-    ">run": lambda node, run: str(run.run),
-    ">records": lambda node, run: f"{run.records:,}",
+    "name": lambda node, run: node.name,
+    ">run": lambda node, run: run.run,
+    ">records": lambda node, run: run.records,
     ">absent": lambda node, run: _red(run.absent),
     ">lost": lambda node, run: _red(run.lost),
     ">sampling": lambda node, run: "?" if run.sample is None else f"{run.sample * 100:.6g} %",
     ">clock": lambda node, run: "-" if node.ahead is None else f"{node.ahead:+,.3f} s",
     "=last record": lambda node, run: time_text(run.last),
-    "=end": lambda node, run: f"[red]{run.end}[/]" if run.end == "no end" else run.end,
+    "=end": lambda node, run: Markup("[red]no end[/]") if run.end == "no end" else run.end,
 }
 """Heading and cell of each column of the nodes' table."""

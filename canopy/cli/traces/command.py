@@ -17,7 +17,7 @@ from canopy.cli.connect import connect_option, json_option
 from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.output import TextTable, console, label, plain, print_json
 from canopy.cli.parameters import Number
 from canopy.cli.traces.check import check, time_text, window_of
 from canopy.cli.traces.export import export
@@ -26,8 +26,6 @@ from canopy.cli.traces.prune import prune
 from overlay.phrases import counted
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from canopy.traces.analysis import AnalysisSummary, Thresholds
     from canopy.traces.health_file import HealthFile
 from canopy.cli.display import Display
@@ -300,10 +298,11 @@ def _round_line(found: HealthFile | None, new: int) -> str:
 def _show_health(found: HealthFile) -> None:
     sick = {node: each for node, each in found.nodes.items() if each.severity}
     console().print(f"{len(sick)} of {counted(len(found.nodes), 'node')} sub-healthy")
-    if sick:
-        rows = table("=node", "name", "threat level", "signal")
-        for node, each in sorted(sick.items(), key=lambda item: (-item[1].severity, item[0])):
-            rows.add_row(node, label(each.name), LEVELS[each.severity], each.reason)
+    rows = TextTable("=node", "name", "threat level", "signal").of(
+        (node, each.name, LEVELS[each.severity], each.reason)
+        for node, each in sorted(sick.items(), key=lambda item: (-item[1].severity, item[0]))
+    )
+    if rows:
         console().print(rows)
 
 
@@ -326,13 +325,13 @@ def _show(found: AnalysisSummary) -> None:
     click.echo(f"report: {found.report}")
 
 
-def _wrong_table(found: AnalysisSummary) -> Table:
+def _wrong_table(found: AnalysisSummary) -> TextTable:
     """Return the table of the largest groups of each kind of fault, with the number of further
     groups."""
     from canopy.traces.analysis.report.wording import WRONG_KINDS
 
     names = {row["node"]: row["name"] for row in found.load if row["name"]}
-    rows = table("=what", ">deliveries", "of node", "cause", "=published")
+    rows = TextTable("=what", ">deliveries", "of node", "cause", "=published")
     for kind, word in WRONG_KINDS.items():
         groups = [row for row in found.wrong if row["kind"] == kind]
         for row in groups[:GROUPS_PRINTED]:
@@ -343,8 +342,8 @@ def _wrong_table(found: AnalysisSummary) -> Table:
             if row["last"] is not None and int(row["last"]) != int(row["first"]):
                 when += f" to {time_text(row['last'], day=False)}"
             node = names.get(row["node"], row["node"] or "?")
-            rows.add_row(word, f"{row['count']:,}", label(node), label(cause), when)
+            rows.add(word, row["count"], node, cause, when)
         if groups and groups[0]["groups"] > GROUPS_PRINTED:
             more = groups[0]["groups"] - GROUPS_PRINTED
-            rows.add_row(word, "…", "", f"{counted(more, 'more group')}: see the report", "")
+            rows.add(word, "…", "", f"{counted(more, 'more group')}: see the report", "")
     return rows

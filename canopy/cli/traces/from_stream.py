@@ -13,7 +13,7 @@ from canopy.cli.connect import json_option, open_client
 from canopy.cli.display import Bars
 from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
-from canopy.cli.output import console, plain, print_json, table
+from canopy.cli.output import Markup, TextTable, plain, show
 from canopy.cli.streams.export import kept_events
 from overlay.client import StreamEvent
 from streams.log.names import TRACES
@@ -41,17 +41,12 @@ def streams(folder: str, master: str | None, as_json: bool) -> int:
     from canopy.traces.analysis.streams import judge_streams
 
     found = judge_streams(named(folder), master)
-    if as_json:
-        print_json(plain(found), indent=2)
-    else:
-        rows = table("", ">")
-        rows.show_header = False
-        for name in found.__struct_fields__[1:-1]:
-            rows.add_row(name, f"{getattr(found, name):,}")
-        console().print(rows)
-        for example in found.examples:
-            console().print(f"  {example}")
-        console().print(f"consumption: [bold]{found.result}[/]")
+    rows = TextTable("", ">").of(
+        (name, getattr(found, name)) for name in found.__struct_fields__[1:-1]
+    )
+    examples = (f"  {example}" for example in found.examples)
+    verdict = Markup(f"consumption: [bold]{found.result}[/]")
+    show(plain(found), as_json, rows, *examples, verdict, indent=2)
     return {"exact": OK, "wrong": WRONG}.get(found.result, UNDECIDED)
 
 

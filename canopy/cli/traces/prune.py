@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.errors import OK
-from canopy.cli.output import print_json
+from canopy.cli.output import show
 from overlay.phrases import counted, size
 
 if TYPE_CHECKING:
@@ -67,10 +68,7 @@ def prune(
         held = None if state is None else named(state)
         found = prune_traces(named(folder), first, now, state=held, nodes=nodes, dry_run=dry_run)
         done = "removed"
-    if as_json:
-        print_json(_plain(found), indent=2)
-    else:
-        _show(found, f"would be {done}" if dry_run else done)
+    show(_plain(found), as_json, *_said(found, f"would be {done}" if dry_run else done), indent=2)
     return OK
 
 
@@ -105,20 +103,20 @@ def _plain(found: Pruned) -> dict[str, object]:
     }
 
 
-def _show(found: Pruned, verb: str) -> None:
+def _said(found: Pruned, verb: str) -> Iterator[str]:
     from canopy.traces.analysis.prune import NOT_JUDGED
 
     for day in found.days:
         files = f"{counted(day.files, 'file')}, " if day.files else ""
-        click.echo(f"{day.day}  {files}{size(day.size)} {verb}")
+        yield f"{day.day}  {files}{size(day.size)} {verb}"
     for why, kept in found.kept.items():
         if why == NOT_JUDGED:
             what, advice = "day", ": run canopy trace analyze with this state first"
         else:
             what, advice = "file", ""
-        click.echo(f"kept: {counted(len(kept), what)} {why}, such as {kept[0]}{advice}")
+        yield f"kept: {counted(len(kept), what)} {why}, such as {kept[0]}{advice}"
     if found.days:
         whole = counted(found.files, "file") if found.files else counted(len(found.days), "day")
-        click.echo(f"{whole}, {size(found.size)} {verb}")
+        yield f"{whole}, {size(found.size)} {verb}"
     else:
-        click.echo(f"nothing of before {found.before} {verb}")
+        yield f"nothing of before {found.before} {verb}"

@@ -14,7 +14,7 @@ import pytest
 
 from canopy.cli.hints import ALIASES, EMPTY, SYNONYMS, HintingGroup
 from canopy.cli.main import canopy, main
-from canopy.cli.output import console, table
+from canopy.cli.output import Markup, TextTable, console
 from canopy.cli.parameters import MOST, Number
 from tests.canopy.cli.scripted_node import out_of
 from tests.support.real.fake_control import FakeControl
@@ -152,10 +152,24 @@ def test_a_pipe_gets_names_unbroken(
         monkeypatch.delenv("COLUMNS", raising=False)
         if width:
             monkeypatch.setenv("COLUMNS", width)
-        rows = table("stream", *columns)
-        rows.add_row(name, *columns)
-        console().print(rows)
+        console().print(TextTable("stream", *columns).of([(name, *columns)]))
         assert (name in capsys.readouterr().out) is found
+
+
+def test_a_narrow_terminal_shows_every_cell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns that have no room beside one another come below one another."""
+    rows = TextTable("stream", "=id", ">shards", "by", ">kept bytes", "=state")
+    rows.add("orders", "0123456789abcdef", 12, None, 20_000_000_000, Markup("[red]silent[/]"))
+    shown = {}
+    for width in (100, 60, 30):
+        monkeypatch.setenv("COLUMNS", str(width))
+        console().print(rows)
+        shown[width] = capsys.readouterr().out
+        cells = ("orders", "0123456789abcdef", "12", "20,000,000,000", "silent")
+        assert all(cell in shown[width] for cell in (*cells, "stream", "kept bytes")), width
+    assert [len(text.splitlines()) > 5 for text in shown.values()] == [False, True, True]
 
 
 class Terminal(io.TextIOWrapper):
