@@ -90,16 +90,17 @@ def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[st
             streams = streams_of(client, status, ANSWER)
     except UnreachableError as error:
         reason = str(error)
-        yield "node", lambda: iter([Finding("node", "note", reason)])
+        yield "node", lambda: iter([Finding("note", reason)])
         yield "ports", partial(machine.look_at_port, config)
         yield "peers", partial(machine.look_at_peers, config)
         return
     except ControlError as error:
         reason = str(error)
         todo = "its log says what it does; faulthandler: kill -ABRT ends it with a traceback"
-        yield "node", lambda: iter([Finding("node", "error", reason, todo)])
+        yield "node", lambda: iter([Finding("error", reason, todo)])
         return
     yield "node", partial(live_node.look_at_status, status)
+    yield "losses", partial(live_node.look_at_losses, status)
     yield "peers", partial(live_node.look_at_seeds, status)
     yield "links", partial(live_node.look_at_links, peers)
     yield "clock", partial(live_node.look_at_clocks, clocks)

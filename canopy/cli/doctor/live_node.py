@@ -40,49 +40,50 @@ FAR_OFF: Final = 60.0
 
 
 def look_at_status(status: Status) -> Iterator[Finding]:
-    """Check whether the node serves its programs, and which losses it has counted."""
+    """Check whether the node serves its programs."""
     from canopy.wire.process.supervision import OWNER_FAULTS, why_not_ready
 
     name = f"node {status.node} (process {status.pid}) at {status.address}"
     if status.ready:
-        yield Finding("node", "ok", f"{name} is ready")
+        yield Finding("ok", f"{name} is ready")
     else:
-        yield Finding("node", "error", f"{name}: {why_not_ready(status)}", "see peers below")
+        yield Finding("error", f"{name}: {why_not_ready(status)}", "see peers below")
     if status.way in OWNER_FAULTS:
         yield Finding(
-            "node",
             "error",
             OWNER_FAULTS[status.way],
             "canopy ring shows who is silent; nodes that are down have to come back",
         )
     if status.replaced:
         yield Finding(
-            "node",
             "warning",
             f"its state was damaged at the start: it was {status.replaced} before",
             "check the disk (smartctl)",
         )
     if status.health.startswith("sub-healthy"):
-        yield Finding("node", "warning", f"it is {status.health}")
-    for counter, reason in LOSSES.items():
-        if count := status.counters.get(counter, 0):
-            yield Finding("losses", "warning", f"{counter} {count:,} since its start", reason)
+        yield Finding("warning", f"it is {status.health}")
     if (longest := status.counters.get("longest_turn", 0)) > LONG_TURN:
         cpu = status.counters.get("longest_turn_cpu", 0)
         why = "it computed" if cpu > longest / 2 else "its disk, or other processes, held it up"
-        yield Finding("node", "warning", f"one of its turns took {longest:,} ms: {why}")
+        yield Finding("warning", f"one of its turns took {longest:,} ms: {why}")
+
+
+def look_at_losses(status: Status) -> Iterator[Finding]:
+    """Check which losses the node has counted."""
+    for counter, reason in LOSSES.items():
+        if count := status.counters.get(counter, 0):
+            yield Finding("warning", f"{counter} {count:,} since its start", reason)
     if status.counters.get("shard_forks"):
-        yield Finding("losses", "error", "shard_forks is not 0: report this, with the traces")
+        yield Finding("error", "shard_forks is not 0: report this, with the traces")
 
 
 def look_at_seeds(status: Status) -> Iterator[Finding]:
     """Check whether the configured peers were reached."""
     for address, state in status.seeds.items():
         if state == "reached":
-            yield Finding("peers", "ok", f"{address} is reached")
+            yield Finding("ok", f"{address} is reached")
         else:
             yield Finding(
-                "peers",
                 "warning",
                 f"{address}: {state}",
                 "does a node run there, of this overlay and with its keys?",
@@ -96,18 +97,16 @@ def look_at_links(peers: tuple[PeerInfo, ...]) -> Iterator[Finding]:
     if silent:
         named = ", ".join(f"{peer.node[:8]} at {peer.address}" for peer in silent[:5])
         yield Finding(
-            "links",
             "warning",
             f"{counted(len(silent), 'neighbour')} of {len(near)} does not answer: {named}",
             "do others reach them (canopy peers there)? Is `advertise` right there?",
         )
     else:
-        yield Finding("links", "ok", f"{counted(len(near), 'neighbour')}, none of them silent")
+        yield Finding("ok", f"{counted(len(near), 'neighbour')}, none of them silent")
     versions = sorted({peer.protocol for peer in peers if peer.protocol})
     if len(versions) > 1:
         spoken = " and ".join(map(str, versions))
         yield Finding(
-            "links",
             "note",
             f"links speak protocol {spoken}: the overlay is being upgraded, or "
             "links.protocol holds a version back",
@@ -119,20 +118,19 @@ def look_at_clocks(clocks: tuple[ClockOffset, ...]) -> Iterator[Finding]:
     agree, this node's clock is wrong."""
     known = [each for each in clocks if each.state == "answered"]
     if not known:
-        yield Finding("clock", "note", "no neighbour could be asked for its clock")
+        yield Finding("note", "no neighbour could be asked for its clock")
         return
     off = [each for each in known if abs(each.offset) > OFF + each.round_trip / 2]
     if not off:
         most = max(abs(each.offset) for each in known)
         what = f"within {most * 1e3:.0f} ms of {counted(len(known), 'neighbour')}"
-        yield Finding("clock", "ok", what)
+        yield Finding("ok", what)
         return
     level = "error" if max(abs(each.offset) for each in off) > FAR_OFF else "warning"
     if len(off) > len(known) / 2:
         middle = sorted(each.offset for each in known)[len(known) // 2]
         side = "behind" if middle > 0 else "ahead of"
         yield Finding(
-            "clock",
             "error" if level == "error" else "warning",
             f"this machine's clock is {abs(middle):.1f} s {side} {len(off)} of {len(known)} "
             "neighbours'",
@@ -142,7 +140,6 @@ def look_at_clocks(clocks: tuple[ClockOffset, ...]) -> Iterator[Finding]:
     for each in off[:5]:
         side = "ahead" if each.offset > 0 else "behind"
         yield Finding(
-            "clock",
             "error" if abs(each.offset) > FAR_OFF else "warning",
             f"the clock of {each.node[:8]} at {each.address} is {abs(each.offset):.1f} s {side}",
             "set it by NTP there",
@@ -191,6 +188,6 @@ def look_at_streams(streams: list[StreamInfo | str]) -> Iterator[Finding]:
                     "start the nodes that are silent: canopy stream info names them",
                 )
             name = "" if isinstance(stream, str) or stream.name in said else f"{stream.name}, "
-            yield Finding("streams", level, f"{name}{said}", do)
+            yield Finding(level, f"{name}{said}", do)
     if streams and is_well:
-        yield Finding("streams", "ok", f"{counted(len(streams), 'stream')} with replicas here")
+        yield Finding("ok", f"{counted(len(streams), 'stream')} with replicas here")

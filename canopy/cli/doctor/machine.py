@@ -38,12 +38,12 @@ SIGNS: Final[dict[Level, tuple[str, str]]] = {
 
 class Finding(msgspec.Struct, frozen=True):
     """The result of a check. `what`: the observation; `do`: the advice, "" if nothing has to be
-    done."""
+    done; `check`: the name of the check, which `carry_out` adds."""
 
-    check: str
     level: Level
     what: str
     do: str = ""
+    check: str = ""
 
 
 Check = Callable[[], Iterator[Finding]]
@@ -53,10 +53,10 @@ Check = Callable[[], Iterator[Finding]]
 def carry_out(name: str, check: Check) -> list[Finding]:
     """Return the findings of a check. If it fails with an OSError, that is its finding."""
     try:
-        return list(check())
+        return [msgspec.structs.replace(one, check=name) for one in check()]
     except OSError as error:
         reason = error.strerror or str(error)
-        return [Finding(name, "warning", f"could not be looked at: {reason}")]
+        return [Finding("warning", f"could not be looked at: {reason}", check=name)]
 
 
 FILES: Final = 4_096 + 256 + 256
@@ -89,17 +89,16 @@ def look_at_program() -> Iterator[Finding]:
 
     version = package_version() or "of a folder"
     what = f"canopy {version} on Python {platform.python_version()}, {platform.system()}"
-    yield Finding("program", "ok", f"{what}; speaks protocol {OLDEST_PROTOCOL} to {PROTOCOL}")
+    yield Finding("ok", f"{what}; speaks protocol {OLDEST_PROTOCOL} to {PROTOCOL}")
     if matching.warm_is_slow():
         yield Finding(
-            "program",
             "note",
             "the matching engine is not compiled yet: the first node to need it "
             "does that beside its work",
             'python -c "import matching; matching.warm()" does it now',
         )
     else:
-        yield Finding("program", "ok", "the matching engine is compiled")
+        yield Finding("ok", "the matching engine is compiled")
 
 
 def look_at_limits() -> Iterator[Finding]:
@@ -107,19 +106,17 @@ def look_at_limits() -> Iterator[Finding]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < FILES:
         yield Finding(
-            "limits",
             "warning",
             f"a process may open {hard} files; a node with all its links, "
             f"programs and shards has {FILES}",
             "ulimit -Hn, or LimitNOFILE of the systemd unit (65536)",
         )
     else:
-        yield Finding("limits", "ok", f"a process may open {hard if hard > 0 else 'any'} files")
+        yield Finding("ok", f"a process may open {hard if hard > 0 else 'any'} files")
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     load = os.getloadavg()[0]
     if load > 2 * processors:
         yield Finding(
-            "limits",
             "warning",
             f"load {load:.1f} on {processors} processors: nodes answer late",
             "find what else runs: top",
@@ -129,40 +126,36 @@ def look_at_limits() -> Iterator[Finding]:
 def look_at_folder(folder: Path) -> Iterator[Finding]:
     """Check the data folder: its owner, who may read it, and its file system."""
     if not folder.exists():
-        yield Finding("folder", "note", f"{folder} is not there yet; the first start makes it")
+        yield Finding("note", f"{folder} is not there yet; the first start makes it")
         return
     if not folder.is_dir():
-        yield Finding("folder", "error", f"{folder} is no folder", "name another with --data")
+        yield Finding("error", f"{folder} is no folder", "name another with --data")
         return
     found = folder.stat()
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.getuid():
         yield Finding(
-            "folder",
             "error",
             f"{folder} belongs to user {found.st_uid}, and this is user {os.getuid()}",
             "run canopy as that user",
         )
     elif mode & 0o077:
         yield Finding(
-            "folder",
             "warning",
             f"{folder} has the mode {mode:04o}: others may read what is there",
             f"chmod 700 {as_argument(folder)}; the next start does it as well",
         )
     else:
-        yield Finding("folder", "ok", f"{folder} is private ({mode:04o})")
+        yield Finding("ok", f"{folder} is private ({mode:04o})")
     kind = filesystem(folder)
     if kind in REMOTE:
         yield Finding(
-            "folder",
             "warning",
             f"{folder} is on {kind}: locks and syncs are those of a server",
             "use a local disk",
         )
     if kind in VOLATILE:
         yield Finding(
-            "folder",
             "warning",
             f"{folder} is on {kind}: what the node promises to keep is gone with the machine",
             "use a disk",
@@ -194,11 +187,11 @@ def look_at_disk(folder: Path) -> Iterator[Finding]:
     usage = shutil.disk_usage(place)
     free = f"{usage.free / 1e9:.1f} GB of {usage.total / 1e9:.1f} are free at {place}"
     if usage.free < START_ROOM:
-        yield Finding("disk", "error", f"{free}: no node starts there", "make room")
+        yield Finding("error", f"{free}: no node starts there", "make room")
     elif usage.free < min(ROOM, SHARE * usage.total):
-        yield Finding("disk", "warning", free, "make room: a node whose disk is full ends")
+        yield Finding("warning", free, "make room: a node whose disk is full ends")
     else:
-        yield Finding("disk", "ok", free)
+        yield Finding("ok", free)
     if not folder.is_dir():
         return
     try:
@@ -206,15 +199,15 @@ def look_at_disk(folder: Path) -> Iterator[Finding]:
     except OSError as error:
         reason = error.strerror or str(error)
         advice = f"chmod u+rwx {as_argument(folder)}, as the user who runs the node"
-        yield Finding("disk", "error", f"cannot write in {folder}: {reason}", advice)
+        yield Finding("error", f"cannot write in {folder}: {reason}", advice)
         return
     what = f"writing durably takes {took * 1e3:.1f} ms"
     if took > STUCK_SYNC:
-        yield Finding("disk", "error", f"{what}: elections would be lost to it", "another disk")
+        yield Finding("error", f"{what}: elections would be lost to it", "another disk")
     elif took > SLOW_SYNC:
-        yield Finding("disk", "warning", f"{what}: a primary here is slow", "another disk")
+        yield Finding("warning", f"{what}: a primary here is slow", "another disk")
     else:
-        yield Finding("disk", "ok", what)
+        yield Finding("ok", what)
 
 
 def sync_time(folder: Path) -> float:
@@ -243,10 +236,9 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
     keys = KeyFolder(config.folder)
     if not keys.exists:
         if is_loopback(split_address(config.listen)[0]):
-            yield Finding("keys", "ok", "no keys: the node is reached from this machine only")
+            yield Finding("ok", "no keys: the node is reached from this machine only")
         else:
             yield Finding(
-                "keys",
                 "error" if not config.insecure else "warning",
                 f"no keys, and {config.listen} is reached by others",
                 "canopy keys init at the first node, canopy keys invite there for each other",
@@ -256,10 +248,10 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
         keys.check()
         certificate = keys.certificate()
     except (KeyFolderError, ValueError) as error:
-        yield Finding("keys", "error", str(error))
+        yield Finding("error", str(error))
         return
     if certificate is None:
-        yield Finding("keys", "error", "a key without a certificate", "canopy node --join @FILE")
+        yield Finding("error", "a key without a certificate", "canopy node --join @FILE")
         return
     now = time.time()
     left = certificate.ends - now
@@ -267,7 +259,6 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
     role = certificate.principal.role.name.lower()
     if certificate.begins > now:
         yield Finding(
-            "keys",
             "error",
             f"the certificate begins in {(certificate.begins - now) / 60:.0f} "
             "minutes: this machine's clock, or its issuer's, is wrong",
@@ -275,26 +266,23 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
         )
     elif left < 0:
         yield Finding(
-            "keys",
             "error",
             f"the certificate has ended, {until}",
             "start the node while its issuer runs: it is renewed for 90 days after its end",
         )
     elif left < SOON:
         yield Finding(
-            "keys",
             "warning",
             f"the certificate ends {until}, and was not renewed",
             "is the issuer reached? The log says renewal_failed, and why",
         )
     else:
-        yield Finding("keys", "ok", f"{role} of {certificate.holder.overlay} until {until}")
+        yield Finding("ok", f"{role} of {certificate.holder.overlay} until {until}")
     yield from _look_at_beliefs(keys, certificate.holder.overlay)
     if keys.is_issuer:
         yield from _look_at_issuer(keys, now)
     if (keys.path / "root.key").exists():
         yield Finding(
-            "keys",
             "note",
             "the root's key is here: who reads it signs any issuer",
             f"move {keys.path / 'root.key'} to a safe place, offline: nothing that runs needs it",
@@ -310,13 +298,12 @@ def _look_at_beliefs(keys: KeyFolder, overlay: str) -> Iterator[Finding]:
         with keys.locked():
             found = read_beliefs(keys, overlay)
     except (KeyFolderError, ValueError, OSError) as error:
-        yield Finding("keys", "error", str(error), "canopy keys renew, while its issuer runs")
+        yield Finding("error", str(error), "canopy keys renew, while its issuer runs")
         return
     for fault in found.faults:
-        yield Finding("keys", "error", fault)
+        yield Finding("error", fault)
     if found.is_behind:
         yield Finding(
-            "keys",
             "warning",
             "others believe a root that this node does not know",
             "a running node renews by itself; canopy keys renew while its issuer runs",
@@ -337,25 +324,24 @@ def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
         own = keys.certificate()
         revoked = () if own is None else keys.revocations(own.holder.overlay)[0].ids
     except (KeyFolderError, LimitError, ValueError) as error:
-        yield Finding("keys", "error", str(error))
+        yield Finding("error", str(error))
         return
     ends = issuer.certificate.not_valid_after_utc.timestamp()
     until = when(ends)
     remedy = "canopy keys issuer, with the root's key, into this data folder"
     may = "any node" if restriction is None else str(restriction)
     if issuer.id in revoked:
-        yield Finding("keys", "error", f"this node's issuer {issuer.id} was revoked", remedy)
+        yield Finding("error", f"this node's issuer {issuer.id} was revoked", remedy)
     elif ends < now:
-        yield Finding("keys", "error", f"this node's issuer has ended, {until}", remedy)
+        yield Finding("error", f"this node's issuer has ended, {until}", remedy)
     elif ends - now < ISSUER_SOON:
         reason = f"this node's issuer ends {until}, and with it all that it has signed"
-        yield Finding("keys", "warning", reason, remedy)
+        yield Finding("warning", reason, remedy)
     else:
-        yield Finding("keys", "ok", f"issuer of {may} until {until}")
+        yield Finding("ok", f"issuer of {may} until {until}")
     if restriction is None and len(keys.chain("roots")) > 1:
         late = len(not_renewed(keys, own.holder.overlay, now)) if own is not None else 0
         yield Finding(
-            "keys",
             "warning",
             f"the former root is still believed; {late} nodes have not renewed",
             "canopy keys rotate --finish",
@@ -379,9 +365,9 @@ def look_at_port(config: NodeConfig) -> Iterator[Finding]:
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 found.bind(place)
         except OSError as error:
-            yield Finding("ports", "error", f"{key}: {address}: {bind_fault(error, key)}")
+            yield Finding("error", f"{key}: {address}: {bind_fault(error, key)}")
         else:
-            yield Finding("ports", "ok", f"{key}: {address} is free")
+            yield Finding("ok", f"{key}: {address} is free")
 
 
 def look_at_peers(config: NodeConfig) -> Iterator[Finding]:
@@ -396,10 +382,9 @@ def look_at_peers(config: NodeConfig) -> Iterator[Finding]:
         except OSError as error:
             reason = error.strerror or str(error)
             yield Finding(
-                "peers",
                 "warning",
                 f"{address} is not reached: {reason}",
                 "does a node run there? Is a firewall between? Is `advertise` right there?",
             )
         else:
-            yield Finding("peers", "ok", f"{address} accepts connections ({took:.1f} ms)")
+            yield Finding("ok", f"{address} accepts connections ({took:.1f} ms)")

@@ -134,6 +134,7 @@ def test_keys_are_there_private_and_in_their_time(
         ({"ready": False}, "error", "looks for its way"),
         ({"way": "no lease"}, "error", "no majority"),
         ({"counters": {"deliveries_lost": 3}}, "warning", "deliveries_lost 3"),
+        ({"counters": {"identity_refused": 1}}, "warning", "identity_refused 1"),
         ({"counters": {"longest_turn": 5_000, "longest_turn_cpu": 4_000}}, "warning", "computed"),
         ({"counters": {"shard_forks": 1}}, "error", "shard_forks"),
         ({"replaced": "cd" * 8}, "warning", "was damaged"),
@@ -144,7 +145,8 @@ def test_a_node_that_lacks_something_says_so(
     change: dict[str, object], level: str, word: str
 ) -> None:
     assert levels(live_node.look_at_status(GOOD)) == ["ok"]
-    found = list(live_node.look_at_status(msgspec.structs.replace(GOOD, **change)))
+    status = msgspec.structs.replace(GOOD, **change)
+    found = [*live_node.look_at_status(status), *live_node.look_at_losses(status)]
     [wrong] = [each for each in found if each.level != "ok"]
     assert (wrong.level, word in wrong.what) == (level, True), wrong
 
