@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from canopy.wire.config import NodeConfig
 
 
+GROUPED: Final = {
+    "routing": ("tree", "routing"),
+    "trace": ("trace", "enabled"),
+    "trace_dir": ("trace", "dir"),
+    "trace_sample": ("trace", "sample"),
+    "trace_rate": ("trace", "rate"),
+    "log": ("log", "level"),
+    "log_format": ("log", "format"),
+    "metrics": ("metrics", "listen"),
+}
+"""Group and key of the options that are not keys of the node itself (canopy/wire/config.py)."""
+
 TOKEN: Final = re.compile(re.escape(PREFIX.encode()) + rb"[^\0]+")
 
 
@@ -53,17 +65,16 @@ TOKEN: Final = re.compile(re.escape(PREFIX.encode()) + rb"[^\0]+")
     default=None,
     help="Find nodes of the local network by multicast DNS; needs keys.",
 )
-@click.option("--trace/--no-trace", "traced", default=None, help="Write trace records.")
+@click.option("--trace/--no-trace", default=None, help="Write trace records.")
 @click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Folder of the trace records.")
 @click.option("--trace-sample", type=float, metavar="SHARE", help="Share of events traced, 0 to 1.")
 @click.option(
     "--trace-rate", type=float, metavar="N", help="Own events traced per second at most; 0: all."
 )
-@click.option("--log", "level", metavar="LEVEL", help="debug, info, warning or error.")
+@click.option("--log", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--json", "as_json", is_flag=True, help="Same as --log-format json.")
 @click.option(
     "--log-format",
-    "log_format",
     type=click.Choice(["logfmt", "json"]),
     help="Format of the log lines.",
 )
@@ -80,20 +91,7 @@ TOKEN: Final = re.compile(re.escape(PREFIX.encode()) + rb"[^\0]+")
 @click.option(
     "--insecure", is_flag=True, default=None, help="Listen beyond loopback without a key."
 )
-def node(
-    file: str | None,
-    peers: tuple[str, ...],
-    routing: str | None,
-    traced: bool | None,
-    trace_dir: str | None,
-    trace_sample: float | None,
-    trace_rate: float | None,
-    level: str | None,
-    as_json: bool,
-    log_format: str | None,
-    metrics: str | None,
-    **flags: Any,
-) -> int:
+def node(file: str | None, as_json: bool, peers: tuple[str, ...], **flags: Any) -> int:
     """Run a node until SIGTERM or Ctrl-C, which drain it; a second one ends it at once.
 
     Options override CANOPY_… environment variables, these the file, the file the defaults. The
@@ -112,17 +110,18 @@ def node(
         hide_secrets(TOKEN, "--join TOKEN", "use --join @FILE, or CANOPY_JOIN")
     for warning in unknown_variables(os.environ):
         click.echo(f"! {warning}", err=True)
-    groups: dict[str, dict[str, Any]] = {
-        "tree": {"routing": routing},
-        "trace": {"enabled": traced, "dir": trace_dir, "sample": trace_sample, "rate": trace_rate},
-        "log": {"level": level, "format": "json" if as_json else log_format},
-        "metrics": {"listen": metrics},
-    }
-    given = {group: given_of(values) for group, values in groups.items()}
+    flags["log_format"] = "json" if as_json else flags["log_format"]
+    given: dict[str, Any] = {"peers": list(peers) or None}
+    for name, value in flags.items():
+        if name not in GROUPED:
+            given[name] = value
+        elif value is not None:
+            group, key = GROUPED[name]
+            given.setdefault(group, {})[key] = value
     environment = dict(os.environ)
 
     def read() -> NodeConfig:
-        return load_config(file, environment, {**flags, "peers": list(peers) or None, **given})
+        return load_config(file, environment, given)
 
     return run_node(read(), source=ConfigSource(file or "", read))
 
@@ -130,11 +129,6 @@ def node(
 def is_shown(join: str | None) -> bool:
     """Return whether `--join` has the token itself, and not the name of a file."""
     return join is not None and join != "" and not join.startswith("@")
-
-
-def given_of(values: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the options of a group that were given; None if none was."""
-    return {name: value for name, value in values.items() if value is not None} or None
 
 
 def main() -> NoReturn:
