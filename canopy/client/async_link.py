@@ -13,11 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from canopy.client.control_socket import connection_error, find_socket
 from canopy.client.errors import CommandTimeoutError, DeniedError, UnreachableError
-from canopy.client.frames import OpaqueEvent
 from canopy.client.link import Runtime, Signal, pipelined
 from canopy.client.remote import is_access_file, open_remote
 from canopy.client.seals import Sealer
@@ -28,7 +27,7 @@ from canopy.client.session import (
     ResumableConnection,
     expected,
 )
-from overlay.client import Command, Delivery, Reply
+from overlay.client import Command, Reply
 
 LEAST: Final = 0.001
 """The shortest wait in seconds: with 0, trio and asyncio would read nothing."""
@@ -172,17 +171,11 @@ class AsyncLink(ResumableConnection):
         """Stop waiting for the reply to the request `number`; the reply is ignored."""
         self._session.forget(number)
 
-    async def deliveries(self, timeout: float) -> list[Delivery]:
-        """Return all deliveries that have arrived, as `ControlClient.deliveries`; wait for the
-        first."""
+    async def take(self, timeout: float) -> list[Any]:
+        """Return all deliveries that have arrived, as `ControlClient.deliveries`, or gathered
+        events; wait for the first."""
         await self._arrived(timeout)
-        return self._granting(self._session.take_deliveries())
-
-    async def gathered(self, timeout: float) -> list[OpaqueEvent]:
-        """Return all gathered events that have arrived, as `ControlClient.gathered`; wait for the
-        first."""
-        await self._arrived(timeout)
-        return self._granting(self._session.take_gathered())
+        return self._granting(self._session.take())
 
     def close(self) -> None:
         """Close the connection, and end the subscriptions that were made on it."""

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from canopy.client.control_socket import connection_error, find_socket
 from canopy.client.errors import CommandTimeoutError, ControlError
@@ -39,14 +39,12 @@ from canopy.client.session import (
     READ_SIZE,
     ControlSession,
     ResumableConnection,
-    SessionPosition,
     expected,
 )
 from canopy.wire.transport.room import ROOM
 from overlay.client import CREDIT, Command, Delivery, Reply
 
 R = TypeVar("R", bound=Reply)
-T = TypeVar("T")
 
 LONGEST: Final = 86_400.0
 """The longest wait in seconds that is asked of the system, which takes no infinity, and less than a
@@ -147,18 +145,17 @@ class ControlClient(ResumableConnection):
         if none arrived in time, or if a notice waits in `notices`. Raises UnreachableError when the
         node is gone and no delivery is left to return.
         """
-        return self._hand_out(timeout, self._session.take_deliveries)
+        return self.take(math.inf if timeout is None else timeout)
 
     def gathered(self, timeout: float | None = None) -> list[OpaqueEvent]:
-        """Return all gathered events that have arrived, each once, as `deliveries` does. Waits for
-        the first event or delivery."""
-        return self._hand_out(timeout, self._session.take_gathered)
+        """Return the events of a connection that gathers, each once, as `deliveries` does."""
+        return self.take(math.inf if timeout is None else timeout)
 
-    def _hand_out(self, timeout: float | None, take: Callable[[], list[T]]) -> list[T]:
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        self._wait(None if until == math.inf else until, None)
+    def take(self, timeout: float) -> list[Any]:
+        """Return what has arrived, as `deliveries` or as `gathered`; inf: no limit."""
+        self._wait(None if timeout == math.inf else time.monotonic() + timeout, None)
         with self._changed:
-            found = take()
+            found = self._session.take()
             if self._session.gone is None and self._session.arrivals.grant_due:
                 self._send_grant()
         return found
@@ -366,30 +363,14 @@ class ControlClient(ResumableConnection):
             self._changed.notify_all()
 
 
-class _Link:
+class _Link(ResumableConnection):
     """Implements `canopy.client.link.Link` with a `ControlClient`. Its coroutines never suspend."""
 
     def __init__(self, client: ControlClient) -> None:
         self.client = client
+        self.abandon, self.close = client.abandon, client.close
         self.notices = client.notices
-
-    @property
-    def position(self) -> SessionPosition | None:
-        return self.client.position
-
-    @property
-    def taken(self) -> SessionPosition | None:
-        return self.client.taken
-
-    @property
-    def complete_until(self) -> float:
-        return self.client.complete_until
-
-    def go_on(self, position: SessionPosition) -> None:
-        self.client.go_on(position)
-
-    def end_session(self) -> None:
-        self.client.end_session()
+        self._session = client._session
 
     async def request(self, command: Command, timeout: float) -> Reply:
         return self.client.request(command, timeout)
@@ -408,17 +389,8 @@ class _Link:
     async def finish(self, number: int, timeout: float) -> Reply:
         return self.client.finish(number, timeout)
 
-    def abandon(self, number: int) -> None:
-        self.client.abandon(number)
-
-    async def deliveries(self, timeout: float) -> list[Delivery]:
-        return self.client.deliveries(timeout)
-
-    async def gathered(self, timeout: float) -> list[OpaqueEvent]:
-        return self.client.gathered(timeout)
-
-    def close(self) -> None:
-        self.client.close()
+    async def take(self, timeout: float) -> list[Any]:
+        return self.client.take(timeout)
 
 
 class _Lock:

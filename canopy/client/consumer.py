@@ -126,13 +126,6 @@ class Consumer(Context, Generic[T, E]):
                 link.close()
         self._node.consumers.pop(id(self), None)
 
-    # --- what the kinds of consumers have of their own ---
-
-    async def _take(self, link: Link, timeout: float) -> list[T]:
-        """Return the items that have arrived on `link`; wait for the first, at most `timeout`
-        seconds (inf: no limit)."""
-        raise NotImplementedError
-
     def _event(self, item: T | Notice) -> E | None:
         """Return the event of an item; None for a notice."""
         raise NotImplementedError
@@ -245,7 +238,7 @@ class Consumer(Context, Generic[T, E]):
                     return []
                 continue
             try:
-                found = await self._take(link, until - time.monotonic())
+                found: list[T] = await link.take(until - time.monotonic())
                 return self._with_notices(found, link.notices)
             except UnreachableError as error:
                 self._link = None
@@ -323,9 +316,6 @@ class OneSelector(Consumer[Delivery, Event]):
         link = self._link
         return self._state.token(None if link is None else link.taken, len(self._rest))
 
-    async def _take(self, link: Link, timeout: float) -> list[Delivery]:
-        return await link.deliveries(timeout)
-
     def _event(self, item: Delivery | Notice) -> Event | None:
         return item.event if isinstance(item, Delivery) else None
 
@@ -353,9 +343,6 @@ class ManySelectors(Consumer[OpaqueEvent, OpaqueEvent]):
         link, id_ = self._link, self._state.remove(wanted)
         if link is not None and id_:
             await link.request(Unsubscribe(0, id_), self._timeout)
-
-    async def _take(self, link: Link, timeout: float) -> list[OpaqueEvent]:
-        return await link.gathered(timeout)
 
     def _event(self, item: OpaqueEvent | Notice) -> OpaqueEvent | None:
         return item if isinstance(item, OpaqueEvent) else None

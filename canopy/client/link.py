@@ -12,9 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
-from canopy.client.frames import OpaqueEvent
 from canopy.client.session import SessionPosition
-from overlay.client import Command, Delivery, Failed, Reply
+from overlay.client import Command, Failed, Reply
 
 B = TypeVar("B")
 K = TypeVar("K")
@@ -73,13 +72,9 @@ class Link(Protocol):
     def abandon(self, number: int) -> None:
         """Ignore the reply to this request."""
 
-    async def deliveries(self, timeout: float) -> list[Delivery]:
-        """Return the deliveries that have arrived; wait for the first, at most `timeout` seconds
-        (inf: no limit)."""
-
-    async def gathered(self, timeout: float) -> list[OpaqueEvent]:
-        """Return the gathered events that have arrived; wait for the first, at most `timeout`
-        seconds (inf: no limit)."""
+    async def take(self, timeout: float) -> list[Any]:
+        """Return the deliveries that have arrived, or on a connection that gathers the events; wait
+        for the first, at most `timeout` seconds (inf: no limit)."""
 
     def close(self) -> None:
         """Close the connection to the node; the calls above then fail."""

@@ -161,9 +161,11 @@ def opened(sealer: Sealer, event: E) -> E:
     return made
 
 
-def opened_delivery(sealer: Sealer, delivery: Delivery) -> Delivery:
-    """Return a delivery with its event's payload opened."""
-    return replace(delivery, event=opened(sealer, delivery.event))
+def opened_item(sealer: Sealer, item: Delivery | OpaqueEvent) -> Delivery | OpaqueEvent:
+    """Return a delivery, or a gathered event, with its payload opened."""
+    if isinstance(item, Delivery):
+        return replace(item, event=opened(sealer, item.event))
+    return opened(sealer, item)
 
 
 def opened_reply(sealer: Sealer, reply: Reply) -> Reply:

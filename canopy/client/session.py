@@ -34,7 +34,7 @@ from canopy.client.errors import (
     unfit_event,
 )
 from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Sized
-from canopy.client.seals import Sealer, opened, opened_delivery, opened_reply, sealed
+from canopy.client.seals import Sealer, opened_item, opened_reply, sealed
 from canopy.wire.constants import CONTROL_LIMIT
 from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
 from matching import check_value
@@ -149,14 +149,13 @@ most."""
 
 
 class ArrivalSegment:
-    """The deliveries between two notices of missing deliveries."""
+    """The deliveries, or gathered events, between two notices of missing deliveries."""
 
-    __slots__ = ("bytes_delivered", "bytes_gathered", "delivered", "end", "gathered")
+    __slots__ = ("end", "items", "size")
 
     def __init__(self) -> None:
-        self.delivered: list[Delivery] = []
-        self.gathered: list[OpaqueEvent] = []
-        self.bytes_delivered = self.bytes_gathered = 0  # of the frames that they came in
+        self.items: list[Delivery | OpaqueEvent] = []
+        self.size = 0  # bytes of the frames that they came in
         self.end: Failed | None = None
 
 
@@ -186,60 +185,40 @@ class Arrivals:
     def __bool__(self) -> bool:
         """Whether a call would hand out deliveries or a notice."""
         head = self._segments[0]
-        return bool(head.delivered or head.gathered or head.end)
+        return bool(head.items or head.end)
 
     def __len__(self) -> int:
         """The number of deliveries, gathered events and notices that were not taken."""
-        held = sum(len(one.delivered) + len(one.gathered) for one in self._segments)
+        held = sum(len(one.items) for one in self._segments)
         return held + len(self._segments) - 1 + len(self.notices)
 
     def add(self, frame: Delivered | GatheredOpaque | Failed, size: int) -> None:
         """Queue a frame of `size` bytes: deliveries, or the notice that some are missing at this
         place."""
         last = self._segments[-1]
-        if isinstance(frame, Delivered):
-            last.delivered += frame.deliveries
-            last.bytes_delivered += size
-        elif isinstance(frame, GatheredOpaque):
-            last.gathered += frame.events
-            last.bytes_gathered += size
+        if isinstance(frame, Delivered | GatheredOpaque):
+            last.items += frame.deliveries if isinstance(frame, Delivered) else frame.events
+            last.size += size
         elif len(self._segments) > NOTICES:  # the program takes nothing: its place does not matter
             self.notices.append(frame)
         else:
             last.end = frame
             self._segments.append(ArrivalSegment())
 
-    def take_delivered(self) -> tuple[list[Delivery], bool]:
-        """Return all deliveries up to the next notice, and whether the notice was put into
+    def take(self) -> tuple[list[Delivery | OpaqueEvent], bool]:
+        """Return all items up to the next notice, and whether the notice was put into
         `notices`."""
         head = self._segments[0]
-        found, head.delivered = head.delivered, []
-        self._consume(head.bytes_delivered)
-        head.bytes_delivered = 0
-        return found, self._pass(head)
-
-    def take_gathered(self) -> tuple[list[OpaqueEvent], bool]:
-        """Return all gathered events up to the next notice, and whether the notice was put into
-        `notices`."""
-        head = self._segments[0]
-        found, head.gathered = head.gathered, []
-        self._consume(head.bytes_gathered)
-        head.bytes_gathered = 0
-        return found, self._pass(head)
-
-    def _consume(self, size: int) -> None:
-        self.consumed += size
+        found, head.items = head.items, []
+        self.consumed += head.size
+        head.size = 0
         if self.consumed - self._granted >= self._credit // 2:
             self.grant_due = True
-
-    def _pass(self, head: ArrivalSegment) -> bool:
-        """Move the notice at the end of a segment to `notices`, if the rest of the segment was
-        handed out."""
-        if head.end is None or head.delivered or head.gathered:
-            return False
+        if head.end is None:
+            return found, False
         self.notices.append(head.end)
         self._segments.popleft()
-        return True
+        return found, True
 
     def grant(self) -> Grant:
         """Return the grant to send now; call `granted` after sending it."""
@@ -260,7 +239,6 @@ DELIVERIES: Final = (GatheredOpaque, Delivered, Dropped)
 GOODBYE: Final = COMMAND_FRAMES.encode(CloseSession(0))
 
 R = TypeVar("R", bound=Reply)
-T = TypeVar("T")
 
 
 class SessionPosition(msgspec.Struct, frozen=True):
@@ -457,23 +435,14 @@ class ControlSession:
             raise failure(reply.code, reply.reason)
         return reply if self._sealer is None else opened_reply(self._sealer, reply)
 
-    def take_deliveries(self) -> list[Delivery]:
-        """Return the deliveries up to the next notice (`Arrivals.take_delivered`). UnreachableError
-        if the connection has ended and nothing is left."""
-        found = self._taken(*self.arrivals.take_delivered())
-        sealer = self._sealer
-        return found if sealer is None else [opened_delivery(sealer, each) for each in found]
-
-    def take_gathered(self) -> list[OpaqueEvent]:
-        """Return the gathered events up to the next notice, as `take_deliveries`."""
-        found = self._taken(*self.arrivals.take_gathered())
-        sealer = self._sealer
-        return found if sealer is None else [opened(sealer, each) for each in found]
-
-    def _taken(self, found: list[T], is_notice: bool) -> list[T]:
+    def take(self) -> list[Any]:
+        """Return the deliveries, or on a connection that gathers the events, up to the next notice
+        (`Arrivals.take`). UnreachableError if the connection has ended and nothing is left."""
+        found, is_notice = self.arrivals.take()
         if self.gone is not None and not found and not is_notice:
             raise self.unreachable()
-        return found
+        sealer = self._sealer
+        return found if sealer is None else [opened_item(sealer, each) for each in found]
 
     def unreachable(self) -> UnreachableError | DeniedError:
         """Return the error for a connection that has ended, with the reason."""

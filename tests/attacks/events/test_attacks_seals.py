@@ -74,7 +74,7 @@ def came(file: Path | None, draft: Draft) -> Event:
     session.receive(
         REPLY_FRAMES.encode(Delivered(0, (Delivery("s", event(draft), "", "", "", 1),)))
     )
-    (found,) = session.take_deliveries()
+    (found,) = session.take()
     return found.event
 
 
@@ -166,7 +166,7 @@ def test_rows_and_gathered_events_and_groups_are_opened(file: Path) -> None:
         session.receive(REPLY_FRAMES.encode(rows))
     replies: Any = [session.answer(1, 0), session.answer(2, 0)]
     session.receive(REPLY_FRAMES.encode(Gathered(0, (event(row),))))
-    (gathered,) = session.take_gathered()
+    (gathered,) = session.take()
     assert isinstance(gathered, OpaqueEvent)
     for one in (replies[0].events[0], replies[1].rows[0], gathered):
         assert (one.payload, one.payload_type, seal_of(one)) == (SECRET, "text/plain", "opened")

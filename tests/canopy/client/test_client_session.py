@@ -53,12 +53,12 @@ def dropped(count: int) -> Dropped:
 def test_a_program_owes_a_grant_for_each_half_of_the_credit_that_it_has_asked_for() -> None:
     arrivals = Arrivals()
     arrivals.add(delivered(1, 2), CREDIT // 2 - 1)
-    arrivals.add(gathered(3), 1)
-    assert not arrivals.grant_due, "what came and was not asked for is not consumed"
-    assert len(arrivals.take_delivered()[0]) == 2
+    assert len(arrivals.take()[0]) == 2
     assert not arrivals.grant_due
-    assert len(arrivals.take_gathered()[0]) == 1
-    assert arrivals.grant_due
+    arrivals.add(gathered(3), 1)
+    assert arrivals.consumed == CREDIT // 2 - 1, "what came and was not taken is not consumed"
+    assert len(arrivals.take()[0]) == 1
+    assert [arrivals.grant_due] == [True]
     grant = arrivals.grant()
     assert (grant.consumed, grant.credit) == (CREDIT // 2, CREDIT)
     arrivals.granted(grant)
@@ -72,22 +72,18 @@ def test_news_of_a_loss_comes_between_what_was_before_and_what_came_after() -> N
     arrivals = Arrivals()
     for frame in (delivered(1), gathered(2), dropped(5), delivered(3), dropped(6), dropped(7)):
         arrivals.add(frame, 10)
-    found, is_notice = arrivals.take_delivered()
-    assert [one.event.sequence for one in found] == [1]
-    assert not is_notice, "what was gathered before it has not been handed out"
-    assert not arrivals.notices
-    gone, is_notice = arrivals.take_gathered()
-    assert [one.sequence for one in gone] == [2]
+    found, is_notice = arrivals.take()
+    assert found == [*delivered(1).deliveries, *gathered(2).events]
     assert is_notice
     assert [one.reason for one in arrivals.notices] == ["5 deliveries"]
-    found, is_notice = arrivals.take_delivered()
-    assert [one.event.sequence for one in found] == [3]
+    found, is_notice = arrivals.take()
+    assert found == [*delivered(3).deliveries]
     assert is_notice
     assert arrivals, "news alone is worth a call"
-    assert arrivals.take_delivered() == ([], True)
+    assert arrivals.take() == ([], True)
     assert [one.reason for one in arrivals.notices] == [f"{n} deliveries" for n in (5, 6, 7)]
     assert not arrivals
-    assert arrivals.take_delivered() == ([], False)
+    assert arrivals.take() == ([], False)
 
 
 def test_a_client_that_never_looks_keeps_a_bounded_number_of_notices() -> None:
@@ -145,9 +141,9 @@ class TestSession:
         session.receive(REPLY_FRAMES.encode(delivered(1, 2)))
         session.receive(b"")
         session.lose("another reason")
-        assert len(session.take_deliveries()) == 2
+        assert len(session.take()) == 2
         with pytest.raises(UnreachableError, match="here has gone: it closed the connection"):
-            session.take_deliveries()
+            session.take()
         with pytest.raises(UnreachableError):
             session.answer(number, 1.0)
 
@@ -158,9 +154,9 @@ class TestSession:
         session.receive(REPLY_FRAMES.encode(Failed(0, "usage", "bad grant")))
         session.receive(REPLY_FRAMES.encode(delivered(2)))
         assert [notice.reason for notice in session.notices] == ["bad grant"]
-        assert [one.event.sequence for one in session.take_deliveries()] == [1]
+        assert [one.event.sequence for one in session.take()] == [1]
         assert [notice.reason for notice in session.notices] == ["bad grant", "lapsed"]
-        assert [one.event.sequence for one in session.take_deliveries()] == [2]
+        assert [one.event.sequence for one in session.take()] == [2]
 
     def test_garbage_ends_the_session(self) -> None:
         session = ControlSession("here")

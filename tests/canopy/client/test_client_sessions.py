@@ -315,7 +315,7 @@ class TestControlSession:
         assert number == 8, "no number is used twice in a session"
         session.receive(REPLY_FRAMES.encode(SessionResumed(number, (), after=10)))
         session.receive(self.events(11, 12, 13) + self.events(14))
-        found = [one.event.sequence for one in session.take_deliveries()]
+        found = [one.event.sequence for one in session.take()]
         assert found == [13, 14]
         assert session.position == SessionPosition("t", 14, 8)
 
