@@ -70,7 +70,8 @@ class ChunkId(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A chunk with its head decoded; `data` are the bytes of the whole chunk."""
+    """A chunk with its head decoded, in the order of the layout; `data` are the bytes of the whole
+    chunk."""
 
     data: bytes
     hash: bytes
@@ -80,10 +81,10 @@ class Chunk(NamedTuple):
     number: int
     first: int  # offset of its first row; of a chunk without rows, that of the next row
     offsets: int  # how many
+    zones_length: int
     time: int  # nanoseconds since 1970 by the leader's clock, never less than in the chunk before
     committed: int  # number of a chunk that was committed when this one was made; 0: none
     previous: bytes
-    zones_length: int
 
     @property
     def id(self) -> ChunkId:
@@ -139,25 +140,11 @@ def pack(
     if length > CHUNK_MOST:
         raise ValueError(f"a chunk of {length} bytes is longer than {CHUNK_MOST}")
     number = after.number + 1
-    fields = (FORMAT, kind, flags, epoch, number, first, count, len(zones), time, committed)
+    fields = (kind, flags, epoch, number, first, count, len(zones), time, committed, after.hash)
     body = zones + rows
-    digest = _crc(HEAD.pack(MARK, length, 0, *fields, after.hash), body)
-    data = HEAD.pack(MARK, length, digest, *fields, after.hash) + body
-    found = hashlib.sha256(data).digest()
-    return Chunk(
-        data,
-        found,
-        kind,
-        flags,
-        epoch,
-        number,
-        first,
-        count,
-        time,
-        committed,
-        after.hash,
-        len(zones),
-    )
+    digest = _crc(HEAD.pack(MARK, length, 0, FORMAT, *fields), body)
+    data = HEAD.pack(MARK, length, digest, FORMAT, *fields) + body
+    return Chunk(data, hashlib.sha256(data).digest(), *fields)
 
 
 def read(data: bytes | memoryview, at: int = 0, *, hashed: bool = True) -> Chunk | None:
@@ -166,31 +153,15 @@ def read(data: bytes | memoryview, at: int = 0, *, hashed: bool = True) -> Chunk
     CRC."""
     if at + HEAD.size > len(data):
         return None
-    head = HEAD.unpack_from(data, at)
-    mark, length, digest, version, kind, flags, epoch, number, first, count, zones = head[:11]
+    mark, length, digest, version, *fields = HEAD.unpack_from(data, at)
     if mark != MARK or not HEAD.size <= length <= CHUNK_MOST or at + length > len(data):
         return None
     whole = bytes(data[at : at + length])
     if _crc(whole[: HEAD.size], memoryview(whole)[HEAD.size :]) != digest:
         return None
-    if version != FORMAT or kind not in KINDS or HEAD.size + zones > length:
-        return None
-    time, committed, previous = head[11:]
-    found = hashlib.sha256(whole).digest() if hashed else b""
-    return Chunk(
-        whole,
-        found,
-        kind,
-        flags,
-        epoch,
-        number,
-        first,
-        count,
-        time,
-        committed,
-        previous,
-        zones,
-    )
+    chunk = Chunk(whole, hashlib.sha256(whole).digest() if hashed else b"", *fields)
+    is_known = version == FORMAT and chunk.kind in KINDS
+    return chunk if is_known and HEAD.size + chunk.zones_length <= length else None
 
 
 def number_of(data: bytes) -> int:
