@@ -11,7 +11,7 @@ A hash of a row's name samples the same rows at every node.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -63,24 +63,12 @@ def split_shard(shard: str) -> tuple[str, str]:
     return (f"{main}/{number}", fork) if main and parse_fork(fork) else (shard, "")
 
 
-class RowName(NamedTuple):
-    """A row of a shard."""
-
-    shard: str
-    offset: int
-
-    @property
-    def identity(self) -> str:
-        """The same text at every node."""
-        return f"{self.shard}/{self.offset}"
-
-
-def sampled(shard: str, offsets: Iterable[int], share: float) -> Sequence[RowName]:
-    """The rows with these offsets whose identity has a CRC-32 below this share of all: a smaller
-    share has some of those of a larger one (as of events, canopy/traces/writer.py)."""
+def sampled(shard: str, offsets: Sequence[int], share: float) -> Sequence[int]:
+    """Those of these offsets whose row's name, SHARD/OFFSET, has a CRC-32 below this share of all:
+    a smaller share has some of those of a larger one (as of events, canopy/traces/writer.py)."""
     if share <= 0.0:
         return ()
     if share >= 1.0:
-        return [RowName(shard, offset) for offset in offsets]
+        return offsets
     begin, limit = crc32(f"{shard}/".encode()), share * HASHES
-    return [RowName(shard, o) for o in offsets if crc32(b"%d" % o, begin) < limit]
+    return [offset for offset in offsets if crc32(b"%d" % offset, begin) < limit]

@@ -274,12 +274,12 @@ class Readers(Attachments[_Reading, Cursor]):
         reading.is_traced = reading.is_traced and len(traced) == len(events)
         share = self.port.row_share("take", len(traced))
         cursor.durable.note_share(events[0].offset, share)
-        for name in sampled(cursor.shard, traced, share):
+        for offset in sampled(cursor.shard, traced, share):
             self.port.trace(
                 "take",
-                event=name.identity,
-                shard=name.shard,
-                offset=name.offset,
+                event=f"{cursor.shard}/{offset}",
+                shard=cursor.shard,
+                offset=offset,
                 name=reading.command.durable,
                 subscription=reading.identity,
             )

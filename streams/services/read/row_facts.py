@@ -111,18 +111,18 @@ class ShardRowFacts(LedShard):
     def _record(self, chunk: Chunk) -> None:
         shard = self.replica.shard
         share = self.port.row_share("row", chunk.offsets)
-        names = sampled(shard, range(chunk.first, chunk.next_offset), share)
-        rows = rows_of(chunk) if names else ()
+        offsets = sampled(shard, range(chunk.first, chunk.next_offset), share)
+        rows = rows_of(chunk) if offsets else ()
         said = {"share": share} if share < 1.0 else {}
-        for name in names:
-            row = rows[name.offset - chunk.first]
+        for offset in offsets:
+            row = rows[offset - chunk.first]
             if row.payload_type == TRACES:
                 continue
             self.port.trace(
                 "row",
-                event=name.identity,
+                event=f"{shard}/{offset}",
                 shard=shard,
-                offset=name.offset,
+                offset=offset,
                 epoch=chunk.epoch,
                 attributes=row.attributes,
                 **said,

@@ -139,5 +139,5 @@ def test_rows_have_a_share_of_their_own_for_each_kind_of_record() -> None:
 @given(share=st.sampled_from([0.0, 1e-3, 0.3, 0.5, 1.0]), first=st.integers(0, 2**53))
 def test_rows_are_chosen_as_events_are(share: float, first: int) -> None:
     offsets = range(first, first + 50)
-    kept = [row.offset for row in sampled("5f1e/0", offsets, share)]
+    kept = list(sampled("5f1e/0", offsets, share))
     assert kept == [offset for offset in offsets if is_sampled(f"5f1e/0/{offset}", share)]
