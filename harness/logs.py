@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from overlay.machine import Peer
 from streams.log.batches import BatchHead, Row, encode_rows, join_batches
-from streams.log.chunk import BEGINS, COMPLETES, CUT, EVENTS, STATE, Chunk, genesis, pack, read
+from streams.log.chunk import CUT, EVENTS, STATE, Chunk, genesis, pack, read
 from streams.log.shard_log import ShardLog
 from streams.log.state import Floor, ShardState, encode_entries
 from streams.log.zones import encode_zones, zone_map
@@ -60,9 +60,8 @@ class LogWriter:
         self.time = 1_000
 
     def begin_segment(self, epoch: int = 1) -> None:
-        for place, piece in enumerate(self.state.pieces()):
-            flags = (BEGINS if place == 0 else 0) | (COMPLETES if piece.completes else 0)
-            self._add(STATE, epoch, piece.rows, flags=flags)
+        for piece, flags in self.state.pieces():
+            self._add(STATE, epoch, piece, flags=flags)
 
     def events(self, *batches: EventBatch, epoch: int = 1) -> Chunk:
         rows = [row for one in batches for row in one.rows]

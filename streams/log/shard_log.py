@@ -230,10 +230,12 @@ class ShardLog:
 
     def at_number(self, number: int) -> Place | None:
         """Return where to read to find a chunk; None if it is not kept."""
-        if number > self.end.number:
-            return None
         place = bisect_right(self.segments, number, key=lambda s: s.number) - 1
-        return self._place(place, number, 0)
+        if number > self.end.number or place < 0:
+            return None
+        segment = self.segments[place]
+        line = self._index_line(segment, number, 0)
+        return Place(segment.name, 0 if line is None else line.at)
 
     @property
     def first_offset(self) -> int:
@@ -261,13 +263,6 @@ class ShardLog:
         segment = self.segments[max(place, 0)]
         line = self._index_line(segment, wanted, field)
         return (segment.number, segment.offset) if line is None else (line.number, line.offset)
-
-    def _place(self, place: int, wanted: int, field: int) -> Place | None:
-        if place < 0:
-            return None
-        segment = self.segments[place]
-        line = self._index_line(segment, wanted, field)
-        return Place(segment.name, 0 if line is None else line.at)
 
     @staticmethod
     def _index_line(segment: Segment, wanted: int, field: int) -> IndexLine | None:

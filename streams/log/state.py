@@ -10,7 +10,7 @@ and retention deletes files. A state chunk repeats the fold of the chunks before
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from overlay.machine import Peer
 from streams.log.batches import BatchHead, MalformedChunkError, heads_of
 from streams.log.chunk import (
+    BEGINS,
+    COMPLETES,
     CUT,
     DEAD,
     DECIDED,
@@ -285,13 +287,6 @@ def split_entries(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     yield run
 
 
-class StatePiece(NamedTuple):
-    """The rows of one chunk of a segment's beginning; the last one completes it."""
-
-    rows: bytes
-    completes: bool
-
-
 class ShardState:
     """The fold of a log. `apply` is called with each chunk, in order."""
 
@@ -367,11 +362,12 @@ class ShardState:
             needed.append(self._former_table)
         return min((table.first for table in needed if table.first), default=None)
 
-    def pieces(self) -> list[StatePiece]:
-        """The rows of the state chunks with which a segment begins: at least one."""
-        runs = list(split_entries(self.entries()))
-        last = len(runs) - 1
-        return [StatePiece(encode_entries(run), place == last) for place, run in enumerate(runs)]
+    def pieces(self) -> list[tuple[bytes, int]]:
+        """The rows and flags of the state chunks with which a segment begins: at least one."""
+        runs = [encode_entries(run) for run in split_entries(self.entries())]
+        flags = [BEGINS, *[0] * (len(runs) - 1)]
+        flags[-1] |= COMPLETES
+        return list(zip(runs, flags, strict=True))
 
     def same(self, other: ShardState) -> bool:
         """Whether both states are equal."""

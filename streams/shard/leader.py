@@ -10,7 +10,7 @@ new replica is sent the log before it is added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -20,9 +20,7 @@ from overlay.incidents import Alarmed
 from overlay.machine import NodeId, Peer, by_id
 from streams.log.batches import BatchHead, Row, join_batches, lacks_key
 from streams.log.chunk import (
-    BEGINS,
     CHUNK_MOST,
-    COMPLETES,
     CUT,
     EVENTS,
     HEAD,
@@ -200,6 +198,8 @@ class ShardLeader:
         self.epoch = epoch
         self.leads = True
         """Whether this node still leads in this epoch."""
+        self.since = replica.port.now
+        """Since when a majority takes nothing of former leaders."""
         self._commit_to, self._ask_soon = commit_to, ask_soon
         self.first = replica.log.end.number + 1
         self.tracker = Tracker[ReplicaProgress](replica.port.me.id, self.first)
@@ -268,10 +268,8 @@ class ShardLeader:
         mine, log = self.replica, self.replica.log
         time = max(time, log.time)
         if kind != STATE and log.should_roll(len(rows) + len(zones), time, *self.retention.limits):
-            for place, piece in enumerate(mine.state.pieces()):
-                begins = BEGINS if place == 0 else 0
-                completes = COMPLETES if piece.completes else 0
-                self.append_chunk(STATE, piece.rows, time=time, flags=begins | completes)
+            for piece, piece_flags in mine.state.pieces():
+                self.append_chunk(STATE, piece, time=time, flags=piece_flags)
         chunk = pack(
             kind,
             self.epoch,
@@ -374,12 +372,6 @@ class ShardLeader:
                 self._configure((*self.replica.replicas, peer))
 
     # -- followers -------------------------------------------------------------------------------
-
-    @property
-    def followers(self) -> Mapping[NodeId, ReplicaProgress]:
-        """The other replicas, and nodes that are to become replicas, with how far each is known to
-        be."""
-        return self.tracker.followers
 
     def ask_again(self) -> None:
         """Ask the followers that may lack chunks or do not know the committed end, and every

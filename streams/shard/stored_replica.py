@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from overlay.consensus import DurableQueue
-from overlay.machine import Machine, NodeId, Peer, Port, Version
+from overlay.machine import Machine, NodeId, Peer, Port
 from streams.disk import LogDisk, Opened
 from streams.log.chunk import BEGINS, Chunk, ChunkId, genesis, read
 from streams.log.recovery import FoundHole
@@ -99,11 +99,6 @@ class StoredReplica(Machine):
     def replicas(self) -> tuple[Peer, ...]:
         """The shard's replicas by the newest entry of the log, committed or not."""
         return self.state.replicas or self.founders
-
-    @property
-    def position(self) -> Version:
-        """(epoch of the last chunk, its number)."""
-        return self.log.position
 
     @property
     def takes_part(self) -> bool:

@@ -402,7 +402,7 @@ class ShardHosts(Machine):
         return ShardReport(
             replica.shard,
             0 if leader is None else leader.epoch,
-            replica.position,
+            replica.log.position,
             replica.takes_part,
             replica.replicas if is_settled else (),
             is_barred=replica.barred,
@@ -543,7 +543,7 @@ def _status(
     behind: list[tuple[NodeId, int]] = []
     consumers: list[ConsumerInfo] = []
     if leader is not None:
-        for follower in leader.followers.values():
+        for follower in leader.tracker.followers.values():
             behind.append((follower.peer.id, log.end.number - follower.match))
         for name in sorted(replica.state.consumers)[:CONSUMERS_SHOWN]:
             known = replica.state.consumers[name]

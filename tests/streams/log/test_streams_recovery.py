@@ -115,7 +115,7 @@ def test_a_segment_that_lost_its_end_before_another_one_is_a_hole() -> None:
     made.events(batch("p", 1, 0, 2))
     made.log.segments[-1].began = -10  # no state is complete in the next one
     pieces = made.state.pieces()
-    made._add(8, 1, pieces[0].rows, flags=BEGINS)
+    made._add(8, 1, pieces[0][0], flags=BEGINS)
     made.events(batch("p", 1, 2, 2))
     first, second = sorted(made.files)
     whole = recovered(made)

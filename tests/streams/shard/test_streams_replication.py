@@ -159,7 +159,7 @@ def test_a_follower_is_sent_more_while_it_writes_and_is_live_when_all_was_sent(
     leader.chunks.recent.clear()  # so that they are read from disk
     most = 0
     world.boot(late.id)
-    follower = leader.leader.followers[late.id]
+    follower = leader.leader.tracker.followers[late.id]
     for _ in range(5_000):
         world.run(0.001)
         most = max(most, len(follower.inflight))
