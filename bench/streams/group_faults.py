@@ -42,7 +42,7 @@ def groups_leaders_do_not_wait() -> None:
     original = ShardMembers._may_lease
 
     def _may_lease(self: ShardMembers, delivery: GroupDelivery) -> bool:
-        self._led_at = float("-inf")
+        self.leader.since = float("-inf")
         return original(self, delivery)
 
     replace(original, _may_lease)

@@ -32,9 +32,7 @@ from streams.programs.reader.messages import Piece
 from streams.services.group.delivery import GroupDelivery, LookForRows
 from streams.services.group.shard_members import ShardMembers
 from streams.services.read.positions import find_row
-from streams.services.service import Leaderships, ReplicaOf, ShardService
-from streams.shard.leader import ShardLeader
-from streams.shard.replica import Replica
+from streams.services.service import ShardService
 
 OperatorAsks = AskGroups | EndDeadLetters | ForgetGroup | ChangeGroup
 
@@ -51,9 +49,6 @@ SHOWN_BYTES: Final = 512 * 1024
 
 class ShardGroups(ShardMembers):
     """The groups of one shard with what operators ask, under one epoch of this node's."""
-
-    def __init__(self, service: GroupServer, replica: Replica, leader: ShardLeader) -> None:
-        super().__init__(service, replica, leader, service.led_at(replica.shard, leader.epoch))
 
     @classmethod
     def moved(cls, message: Any, leader: Peer | None) -> Message | None:
@@ -230,20 +225,6 @@ class GroupServer(ShardService[ShardGroups]):
     """Serves members of groups, and operators, at the shards that this node leads."""
 
     kind = ShardGroups
-
-    def __init__(self, leaderships: Leaderships, leading: ReplicaOf) -> None:
-        """The arguments are those of `ShardService`."""
-        super().__init__(leaderships, leading)
-        self._led_at: dict[str, tuple[int, float]] = {}  # (epoch, since when)
-
-    def led(self, shard: str, epoch: int) -> None:
-        """From now on leases of former leaders run out."""
-        self._led_at[shard] = (epoch, self.port.now)
-
-    def led_at(self, shard: str, epoch: int) -> float:
-        """Since when this node leads a shard under this epoch, as far as it knows."""
-        known, since = self._led_at.get(shard, (0, 0.0))
-        return since if known == epoch else self.port.now
 
     def holder(self, shard: str, group: str, offset: int) -> str:
         """The name of the member of a group that has a row; "": none has."""

@@ -128,14 +128,10 @@ class LookAtLeases(Timer, frozen=True):
 class ShardMembers(LedShard):
     """The groups of one shard, under one epoch of this node's."""
 
-    def __init__(
-        self, service: ShardService[Any], replica: Replica, leader: ShardLeader, led_at: float
-    ) -> None:
-        """`led_at`: the time at which this node began to lead."""
+    def __init__(self, service: ShardService[Any], replica: Replica, leader: ShardLeader) -> None:
         super().__init__(service, replica, leader)
         self.confirmation = Confirmation(self)
         self.groups: dict[str, GroupDelivery] = {}
-        self._led_at = led_at
         self._looks = 0
         self._where: dict[MemberKey, GroupDelivery] = {}
         self._entries: list[GroupEntry] = []  # to be written, beside those of the groups
@@ -362,7 +358,7 @@ class ShardMembers(LedShard):
         other leader can have given rows of the same key."""
         if not delivery.options.by:
             return True
-        waits = self._led_at + FRESH + delivery.group.longest
+        waits = self.leader.since + FRESH + delivery.group.longest
         if delivery.number < self.leader.first and self.port.now < waits:
             return False
         self.confirmation.ask()
@@ -438,7 +434,7 @@ class ShardMembers(LedShard):
         group = delivery.group
         if group.longest == group.options.lease or delivery.name in self._committed:
             return []
-        began = max(self._led_at + FRESH, delivery.changed_at)
+        began = max(self.leader.since + FRESH, delivery.changed_at)
         if self.port.now <= began + group.longest:
             return []
         return [GroupEdited(group.name, group.number, group.options, group.options.lease)]
