@@ -12,6 +12,7 @@ import pytest
 from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.logs import SHARD
 from harness.overlays import READY, acknowledged, settings, wait
 from matching import EVERYTHING
 from overlay.lower_random.messages import DocumentVersion, Walk
@@ -57,9 +58,8 @@ from streams.programs.reader.messages import (
     ReadingRefused,
     ReadShard,
 )
-from streams.services.append.appender import AppendServer
-from streams.services.service import Leaderships
 from streams.tenant_rules import STREAM_RULES
+from tests.support.shards.producing_world import led
 from tests.support.trees import event
 from tests.support.world import one_node, peer
 
@@ -333,18 +333,12 @@ def test_names_by_which_programs_end_one_another_are_each_tenant_s_own() -> None
 @pytest.mark.parametrize("kind", [OpenProducer, AppendRows, JoinFork])
 def test_nobody_appends_as_another_node(kind: Any) -> None:
     """It would end what that node appends: what its streams capture, and its traces."""
-    port = one_node("me")
-    leaderships = Leaderships(port, lambda shard: None, lambda: 0)
-    server = AppendServer(leaderships, lambda shard: None)
+    world, leader, _ = led()
     more = {AppendRows: (1, 0, (rows({"a": 1}),)), OpenProducer: ("t",), JoinFork: (1, 1)}
-    handler: Any = {
-        OpenProducer: server.on_open_producer,
-        AppendRows: server.on_append_rows,
-        JoinFork: server.on_join_fork,
-    }[kind]
+    handler = world.servers[leader.id].handlers()[kind]
     with pytest.raises(ProtocolError, match="another node"):
-        handler(peer("liar"), kind("s", 1, "@victim", *more[kind]))
-    handler(peer("victim"), kind("s", 1, "@victim", *more[kind]))
+        handler(peer("liar"), kind(SHARD, 1, "@victim", *more[kind]))
+    handler(peer("victim"), kind(SHARD, 1, "@victim", *more[kind]))
 
 
 def test_a_registration_replaces_no_other_node_s() -> None:

@@ -143,8 +143,24 @@ class Appender(LedShard):
 
     # -- requests --------------------------------------------------------------------------------
 
-    def append(self, sender: Peer, message: AppendRows) -> None:
+    def _may_append(self, sender: Peer, message: AppendRows | OpenProducer | JoinFork) -> bool:
+        """Whether the producer of a request may append; else it was refused. Raises ProtocolError
+        for the own producer of another node."""
+        own, producer = NODE_PREFIX + sender.id, message.producer
+        if producer.startswith(NODE_PREFIX) and producer.partition(FORKED)[0] != own:
+            raise ProtocolError("the producer of another node")
+        access = self.replica.terms.access
+        if not access.writers and message.asker is None:
+            return True
+        reason = denial(access, producer, sender.id, message.asker)
+        if reason:
+            self.refuse(sender, message.request, POLICY, reason)
+        return not reason
+
+    def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
         """Take a request: its batches are queued, found in the log, or refused together."""
+        if not self._may_append(sender, message):
+            return
         if message.session > self.replica.log.end.number and not self._fork:
             self.refuse(sender, message.request, MOVED, "a later leader opened this session")
             return
@@ -233,8 +249,10 @@ class Appender(LedShard):
                 return QUOTA, reason
         return None
 
-    def open(self, sender: Peer, message: OpenProducer) -> None:
+    def on_open_producer(self, sender: Peer, message: OpenProducer) -> None:
         """Begin a session, unless this very one has begun already."""
+        if not self._may_append(sender, message):
+            return
         if wrong := self._obstacle("", 0):
             self.refuse(sender, message.request, *wrong)
             return
@@ -260,14 +278,20 @@ class Appender(LedShard):
         answer = ProducerIsOpen(*place, known.next, known.begun)
         self.when_committed(lambda: self.port.send(sender, answer))
 
-    def join(self, sender: Peer, message: JoinFork, main: Replica | None) -> None:
-        """A producer goes on in this fork. `main`: this node's replica of the main log."""
+    def on_join_fork(self, sender: Peer, message: JoinFork) -> None:
+        """A producer goes on in this fork."""
+        if not self._may_append(sender, message):
+            return
+        main, fork = split_shard(message.shard)
+        if not fork:
+            self.refuse(sender, message.request, MOVED, "the shard is no fork")
+            return
         if wrong := self._obstacle("", 0):
             self.refuse(sender, message.request, *wrong)
             return
         self.flush(everything=True)
         known = self.replica.state.producers.get(message.producer)
-        found = joined(message, known, main)
+        found = joined(message, known, self.service.replica(main))
         if isinstance(found, Wrong):
             self.refuse(sender, message.request, *found)
             return
@@ -505,51 +529,9 @@ class AppendServer(ShardService[Appender]):
     def __init__(self, leaderships: Leaderships, leading: ReplicaOf) -> None:
         """The arguments are those of `ShardService`."""
         super().__init__(leaderships, leading)
+        self.replica = leaderships.replica
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._awake: dict[str, None] = {}  # shards for which something came in
-
-    def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
-        """Append a producer's rows, or name the node that leads the shard. Raises ProtocolError,
-        as those below, for the own producer of another node."""
-        appender = self._asked(sender, message)
-        if appender is not None:
-            appender.append(sender, message)
-
-    def on_open_producer(self, sender: Peer, message: OpenProducer) -> None:
-        """Begin a producer's session at a shard, or continue the one with the same token."""
-        appender = self._asked(sender, message)
-        if appender is not None:
-            appender.open(sender, message)
-
-    def on_join_fork(self, sender: Peer, message: JoinFork) -> None:
-        """A producer goes on in a fork."""
-        appender = self._asked(sender, message)
-        if appender is None:
-            return
-        main, fork = split_shard(message.shard)
-        if fork:
-            appender.join(sender, message, self._leaderships.replica(main))
-        else:
-            self.refuse(sender, message)
-
-    def _asked(
-        self, sender: Peer, message: AppendRows | OpenProducer | JoinFork
-    ) -> Appender | None:
-        """The appender for a producer's request; None: it was refused. Raises ProtocolError."""
-        own, producer = NODE_PREFIX + sender.id, message.producer
-        if producer.startswith(NODE_PREFIX) and producer.partition(FORKED)[0] != own:
-            raise ProtocolError("the producer of another node")
-        appender = self.shard(message.shard)
-        if appender is None:
-            self.refuse(sender, message)
-            return None
-        access = appender.replica.terms.access
-        if access.writers or message.asker is not None:
-            reason = denial(access, message.producer, sender.id, message.asker)
-            if reason:
-                appender.refuse(sender, message.request, POLICY, reason)
-                return None
-        return appender
 
     def flush(self, shard: str) -> None:
         """Append the rows queued for a shard, if this node leads it."""
