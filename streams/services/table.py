@@ -41,7 +41,7 @@ from streams.log.table import (
     table_rows,
 )
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
-from streams.shard.kept_chunks import ChunkReader
+from streams.shard.kept_chunks import CHUNK_WORK, ChunkReader
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 from streams.shard.retention import life_of
@@ -53,9 +53,6 @@ GARBAGE: Final = 2
 """The table is written again when the segments to be removed have this many times its bytes: so at
 most half of what was appended is written again (the cleaning of log-structured file systems;
 Rosenblum and Ousterhout, 1992)."""
-
-CHUNK_WORK: Final = 50
-"""Rows that reading a chunk counts for: as `streams.services.read.history.CHUNK_WORK`."""
 
 BUDGET: Final = 1_000
 """Rows' worth of work in a turn: half of `streams.services.read.shard_readings.BUDGET`."""
@@ -82,7 +79,7 @@ class TableChunks:
         self._wake = partial(led.later, ReadTables)
         self.is_in_table = bool(self._table.first)
         """Whether the next chunk is not of the log."""
-        self._reader = ChunkReader(
+        self.reader = ChunkReader(
             self._replica.chunks, self._table.first or self._floor, self._wake
         )
 
@@ -91,30 +88,16 @@ class TableChunks:
         return self._replica.log.before_offset(self._replica.state.floor)[0]
 
     @property
-    def waits(self) -> bool:
-        """Whether it waits for chunks from disk."""
-        return self._reader.waits
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the next chunk was removed, or cannot be read."""
-        return self._reader.is_lost
-
-    @property
     def is_behind(self) -> bool:
         """Whether there are more that are committed."""
-        return self.is_in_table or self._reader.number <= self._replica.committed
+        return self.is_in_table or self.reader.number <= self._replica.committed
 
     def peek(self) -> Chunk | None:
         """The next chunk; None: there is none, it has not come from disk yet, or is lost."""
-        if self.is_in_table and self._reader.number > self._table.last:
+        if self.is_in_table and self.reader.number > self._table.last:
             self.is_in_table = False
-            self._reader = ChunkReader(self._replica.chunks, self._floor, self._wake)
-        return self._reader.peek() if self.is_behind else None
-
-    def take(self) -> Chunk:
-        """Return the chunk that `peek` has shown, and go on to the next."""
-        return self._reader.take()
+            self.reader = ChunkReader(self._replica.chunks, self._floor, self._wake)
+        return self.reader.peek() if self.is_behind else None
 
 
 class ShardTable(LedShard):
@@ -152,15 +135,15 @@ class ShardTable(LedShard):
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to do now."""
-        reads = self._chunks.is_behind and not self._chunks.waits
+        reads = self._chunks.is_behind and not self._chunks.reader.waits
         return reads or (self.writing is not None and self.writing.has_work)
 
     def step(self, budget: int) -> int:
         """Read committed rows, and write. Return the amount of work done."""
         work = 0
         while work < budget and self._chunks.peek() is not None:
-            work += CHUNK_WORK + self._take(self._chunks.take())
-        if self._chunks.is_lost:
+            work += CHUNK_WORK + self._take(self._chunks.reader.take())
+        if self._chunks.reader.is_lost:
             self._begin()
             work += CHUNK_WORK
         elif not self._chunks.is_behind:
@@ -239,20 +222,20 @@ class TableWriting:
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to do now."""
-        return not self.is_done and not self._chunks.waits and self.leader.has_room
+        return not self.is_done and not self._chunks.reader.waits and self.leader.has_room
 
     def step(self, budget: int) -> int:
         """Go on for `budget` rows' worth of work; returns the work done."""
         work = 0
         while work < budget and self.has_work:
             chunk = self._chunks.peek()
-            if self._chunks.is_lost:
+            if self._chunks.reader.is_lost:
                 self.is_done = True
             elif self._is_beyond(chunk):
                 self._finish()
             if chunk is None or self.is_done:
                 break
-            work += CHUNK_WORK + self._take(self._chunks.take())
+            work += CHUNK_WORK + self._take(self._chunks.reader.take())
         return work
 
     def _is_beyond(self, chunk: Chunk | None) -> bool:

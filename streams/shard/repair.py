@@ -29,11 +29,9 @@ from overlay.machine import NodeId, Peer, by_id
 from streams.log.chunk import CHUNK_MOST, Chunk, number_of, read
 from streams.log.recovery import FoundHole
 from streams.log.shard_log import SEGMENT_BYTES, segment_name
+from streams.shard.kept_chunks import PIECE
 from streams.shard.messages import ShardMissing, ShardMissingSent
 from streams.shard.stored_replica import StoredReplica
-
-PIECE: Final = 512 * 1024
-"""Bytes of chunks in one message, unless one chunk has more: as `kept_chunks.PIECE`."""
 
 HOLE_MOST: Final = SEGMENT_BYTES + CHUNK_MOST
 """Bytes of what is missing in one segment; they are in memory until all have come."""

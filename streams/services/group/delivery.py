@@ -133,7 +133,7 @@ class GroupScan:
         history = self._history
         if history is None:
             return True
-        return not history.waits and not history.is_at(self._led.replica.committed + 1)
+        return not history.reader.waits and not history.is_at(self._led.replica.committed + 1)
 
     def step(self, budget: int) -> tuple[list[Piece], int]:
         """Match rows up to the end of the next chunk with a match, for `budget` rows' worth of
@@ -147,7 +147,7 @@ class GroupScan:
         if self._history is None or self._selector != selector:
             self._history = self._begin(selector)
         history = self._history
-        if history.is_lost:
+        if history.reader.is_lost:
             self._pass_over()
             return [], 1
         pieces, work = history.step(end if former is None else min(end, former.chunk), budget, 1)

@@ -19,7 +19,7 @@ from streams.log.table import TableView
 from streams.log.zones import Zone, ZoneMap, decode_zones
 from streams.programs.reader.messages import Piece, cost
 from streams.services.read.chunk_rows import RowPieces, whole_piece
-from streams.shard.kept_chunks import ChunkReader
+from streams.shard.kept_chunks import CHUNK_WORK, ChunkReader
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 from streams.shard.retention import life_of
@@ -85,10 +85,6 @@ def _spans(zone: Zone) -> list[Interval]:
     return found
 
 
-CHUNK_WORK: Final = 50
-"""Rows that passing over a chunk counts for: reading one of 256 KiB takes 0.3 ms, testing a row
-some 2 microseconds, most are smaller. Guess."""
-
 MESSAGE_BYTES: Final = 512 * 1024
 """Bytes of chunks whose rows go into one message, unless one chunk has more: as
 `streams.shard.kept_chunks.PIECE`."""
@@ -140,31 +136,16 @@ class HistoryScan:
         are in it are wanted."""
         self.position = position
         """All rows below it have been looked at."""
-        self._reader = ChunkReader(replica.chunks, number, wake)
+        self.reader = ChunkReader(replica.chunks, number, wake)
         self._predicate = predicate
         self._skips = None if predicate is None else ChunkFilter(predicate)
         self._expiry = expiry
         self._view = view
         self._open: RowPieces | None = None  # a chunk whose rows have been looked at in part
 
-    @property
-    def number(self) -> int:
-        """The chunk that is looked at next."""
-        return self._reader.number
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for chunks from disk."""
-        return self._reader.waits
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the next chunk was removed, or cannot be read."""
-        return self._reader.is_lost
-
     def is_at(self, number: int) -> bool:
         """Whether everything before chunk `number` has been looked at."""
-        return self._open is None and self._reader.number >= number
+        return self._open is None and self.reader.number >= number
 
     def step(self, end: int, budget: int, credit: int) -> tuple[list[Piece], int]:
         """Look at chunks before chunk `end`, for `budget` rows' worth of work and while there is
@@ -173,12 +154,12 @@ class HistoryScan:
         work = sent = size = 0
         while work < budget and sent < credit:
             if self._open is None:
-                chunk = self._reader.peek() if self._reader.number < end else None
+                chunk = self.reader.peek() if self.reader.number < end else None
                 if chunk is None or (pieces and size + len(chunk.data) > MESSAGE_BYTES):
                     break
                 size += len(chunk.data)
                 work += CHUNK_WORK
-                piece = self._begin(self._reader.take())
+                piece = self._begin(self.reader.take())
             else:
                 piece, looked_at = self._go_on(self._open, budget - work)
                 work += looked_at

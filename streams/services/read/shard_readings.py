@@ -67,9 +67,6 @@ from streams.shard.replica import Replica
 # With many readings of which each wants few rows, a message for each selector would be most of the
 # work: for the leader, for the link, and for the node.
 
-SHARED_BYTES: Final = 512 * 1024
-"""Bytes of a message, unless one reading's rows have more: as `history.MESSAGE_BYTES`."""
-
 MARK_BYTES: Final = 20
 """Bytes of a reading's number and position in a message, at most; a row's place takes less."""
 
@@ -91,7 +88,7 @@ def shared(
     for marks, places in _parts(wanted):
         new = [place for place in places if place not in there]
         more = sum([sizes[place] for place in new]) + MARK_BYTES * (len(marks) + len(places))
-        if some and (size + more > SHARED_BYTES or count + len(marks) > LISTED_MOST):
+        if some and (size + more > MESSAGE_BYTES or count + len(marks) > LISTED_MOST):
             yield _message(shard, position, rows, some, there)
             some, there, size, count, new = [], set(), 0, 0, places
             more = rows.cost(places) + MARK_BYTES * (len(marks) + len(places))
@@ -565,14 +562,14 @@ class ShardReadings(LedShard):
     def _get_ready(self, reading: ShardReading) -> None:
         """Have a reading behind the tail go on, if it can."""
         scan = reading.scan
-        if scan is not None and not scan.waits and reading.credit > 0:
+        if scan is not None and not scan.reader.waits and reading.credit > 0:
             self._ready[reading] = None
             self.later(ScanOn)
 
     def _step_scan(self, reading: ShardReading, budget: int) -> int:
         scan = reading.scan
         assert scan is not None, "only what is behind the tail is ready"
-        if scan.is_lost:
+        if scan.reader.is_lost:
             self._lost(reading, scan)
             return 1
         pieces, work = scan.step(self.tail.number, budget, reading.credit)
@@ -596,7 +593,8 @@ class ShardReadings(LedShard):
             self.port.send(reading.peer, moved)
             return
         number = self.replica.log.before_offset(scan.position)[0]
-        if scan.position >= self.first and number > scan.number:  # what went had no rows for it
+        if self.first <= scan.position and number > scan.reader.number:
+            # What was removed had no rows for it.
             self._go_behind(reading, number, scan.position)
         elif self.first <= scan.position < self.end:
             self._end(reading, self._unreadable(scan.position))

@@ -15,8 +15,8 @@ from matching import Predicate
 from streams.log.chunk import TABLE
 from streams.log.table import TableRow, TableView, table_rows
 from streams.programs.reader.messages import Piece, cost
-from streams.services.read.history import CHUNK_WORK, MESSAGE_BYTES, Expiry, HistoryScan
-from streams.shard.kept_chunks import ChunkReader
+from streams.services.read.history import MESSAGE_BYTES, Expiry, HistoryScan
+from streams.shard.kept_chunks import CHUNK_WORK, ChunkReader
 from streams.shard.replica import Replica
 
 
@@ -43,7 +43,8 @@ class TableScan:
         self._rows: deque[TableRow] = deque()
         self._table = replica.state.table
         self._floor = replica.state.floor
-        self._reader = ChunkReader(replica.chunks, self._table.first, wake)
+        self.reader = ChunkReader(replica.chunks, self._table.first, wake)
+        """It reads the table's chunks, or the history."""
         self._history: HistoryScan | None = None
         if not self._table.first or position >= self._floor:
             self._begin_history()
@@ -59,16 +60,7 @@ class TableScan:
             self._expiry,
             self._view,
         )
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits for chunks from disk."""
-        return self._reader.waits if self._history is None else self._history.waits
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the next chunk was removed, since there is a newer table."""
-        return self._reader.is_lost if self._history is None else self._history.is_lost
+        self.reader = self._history.reader
 
     def is_at(self, number: int) -> bool:
         """Whether everything before chunk `number` has been looked at."""
@@ -97,11 +89,11 @@ class TableScan:
                 if piece is not None:
                     pieces.append(piece)
                     sent += cost(piece)
-            elif self._reader.number > self._table.last:
+            elif self.reader.number > self._table.last:
                 self._begin_history()
                 break
-            elif (chunk := self._reader.peek()) is not None:
-                self._reader.take()
+            elif (chunk := self.reader.peek()) is not None:
+                self.reader.take()
                 work += CHUNK_WORK
                 if chunk.kind == TABLE:
                     self._rows.extend(table_rows(chunk))

@@ -106,7 +106,7 @@ def chunks(rng: Random, count: int) -> list[RowPieces]:
 def test_rows_are_sent_once_and_each_reading_gets_its_own(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_readings, "SHARED_BYTES", 2_000)
+    monkeypatch.setattr(shard_readings, "MESSAGE_BYTES", 2_000)
     monkeypatch.setattr(shard_readings, "LISTED_MOST", 7)
     rng = Random(seed)
     opened = chunks(rng, 4)
