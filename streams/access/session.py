@@ -131,14 +131,10 @@ class Session(Generic[OwnerT, PartT]):
             getattr(self.driver, act)(self)
 
     def led(self, leader: Peer) -> None:
-        """Open the session at this leader."""
+        """Open the session at this leader; if it is at another one, at once."""
+        is_elsewhere = self.leader is not None
         self.leader, self.hint = leader, None
-        self.happens(Move.LED)
-
-    def redirected(self, leader: Peer) -> None:
-        """Open the session at another leader at once."""
-        self.leader, self.hint = leader, None
-        self.happens(Move.AGAIN)
+        self.happens(Move.AGAIN if is_elsewhere else Move.LED)
 
     def asked(self, number: int, now: float) -> None:
         """Note the number under which the leader is asked to open the session."""

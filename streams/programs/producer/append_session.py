@@ -535,7 +535,7 @@ class AppendSession:
         target = line.leader or line.hint
         if target is None or target.id != leader.id:
             if line.leader is not None:
-                line.redirected(leader)
+                line.led(leader)
             elif line.state in (Phase.FINDING, Phase.LOST):
                 line.named(None)
                 line.happens(Move.DUE)
@@ -629,7 +629,7 @@ class AppendSession:
             return
         line = self._line
         if line.leader is not None:
-            line.redirected(sender)
+            line.led(sender)
         else:
             line.named(sender)
             line.happens(Move.BEGUN if line.state is Phase.IDLE else Move.DUE)
