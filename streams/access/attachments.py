@@ -271,9 +271,7 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
     def seek(self, session: Session[AttachmentT, PartT]) -> None:
         """Open a session that has no leader, if the leader of its shard is known."""
         self._sessions[session] = None
-        if session.state is Phase.IDLE:
-            session.happens(Move.BEGUN)
-        elif session.state in (Phase.FINDING, Phase.LOST):
+        if session.state in (Phase.FINDING, Phase.LOST):
             session.happens(Move.DUE)
 
     def heard(self, sender: Peer, number: int) -> Session[AttachmentT, PartT] | None:

@@ -1,8 +1,8 @@
 """The conversation of one program with the leader of one shard: a table of states.
 
-    IDLE ──BEGUN──> FINDING ──LED──> OPENING ──OPENED──> OPEN
-                       ^                │ SILENT, MOVED, DOWN, LIED, MISSED │
-                       └──────DUE───── LOST <───────────────────────────────┘
+    FINDING ──LED──> OPENING ──OPENED──> OPEN
+       ^                │ SILENT, MOVED, DOWN, LIED, MISSED │
+       └──────DUE───── LOST <───────────────────────────────┘
 
 A session has a leader and a number while it is OPENING or OPEN. What is sent when it opens, to keep
 it open and when it closes is the affair of the machine that drives it (`SessionDriver`):
@@ -25,8 +25,6 @@ PartT = TypeVar("PartT")
 class Phase(Enum):
     """The states of a session."""
 
-    IDLE = "idle"
-    """The stream is not located yet."""
     FINDING = "finding"
     """The leader is not known, or is busy opening other sessions."""
     OPENING = "opening"
@@ -41,7 +39,6 @@ class Phase(Enum):
 class Move(Enum):
     """The events of a session."""
 
-    BEGUN = "its stream is located"
     LED = "a leader is known, and asked"
     OPENED = "the leader has opened it"
     SILENT = "the leader does not answer"
@@ -50,7 +47,7 @@ class Move(Enum):
     MISSED = "the leader does not have it, or something that was sent is lost"
     LIED = "the leader has said what no honest leader says"
     AGAIN = "what is under way is sent again, or to another leader"
-    DUE = "the pause is over, or a leader is known"
+    DUE = "its stream is located, the pause is over, or a leader is known"
     REFUSED = "the leader refuses it for good"
     GIVEN_UP = "leaders go on saying what no honest leader says"
     ENDED = "the program does not want it any more"
@@ -101,7 +98,7 @@ class Session(Generic[OwnerT, PartT]):
         self.stream = stream
         self.place = place
         self.shard = shard
-        self.state = Phase.IDLE
+        self.state = Phase.FINDING
         self.leader: Peer | None = None
         self.number = 0
         """The number by which the leader knows it; 0: none."""
@@ -178,7 +175,6 @@ Action = Literal["find", "open", "doubt", "lose", "leave", "give_up"]
 """A method of `SessionDriver`."""
 
 TABLE: Final[dict[tuple[Phase, Move], tuple[Phase, tuple[Action, ...]]]] = {
-    (Phase.IDLE, Move.BEGUN): (Phase.FINDING, ("find",)),
     (Phase.FINDING, Move.DUE): (Phase.FINDING, ("find",)),
     (Phase.FINDING, Move.LED): (Phase.OPENING, ("open",)),
     **{(state, Move.AGAIN): (Phase.OPENING, ("open",)) for state in AT_LEADER},
@@ -198,7 +194,7 @@ TABLE: Final[dict[tuple[Phase, Move], tuple[Phase, tuple[Action, ...]]]] = {
     **{(state, Move.ENDED): (Phase.CLOSED, ("leave",)) for state in AT_LEADER},
     **{
         (state, Move.ENDED): (Phase.CLOSED, ())
-        for state in (Phase.IDLE, Phase.FINDING, Phase.LOST, Phase.FAILED)
+        for state in (Phase.FINDING, Phase.LOST, Phase.FAILED)
     },
 }
 """By state and move: the next state, and the actions in their order."""

@@ -256,11 +256,6 @@ class AppendSession:
         return self.rows.following if self._opened is None else -1
 
     @property
-    def appended(self) -> int:
-        """The number below which all rows are committed."""
-        return self.rows.appended
-
-    @property
     def is_idle(self) -> bool:
         """Whether nothing is queued or under way."""
         return self.rows.is_empty and not (self._opened and not self.ended)
@@ -294,12 +289,8 @@ class AppendSession:
 
     def _find(self) -> None:
         """Open the conversation, unless it waits for an answer or a pause."""
-        line = self._line
-        if line.state is Phase.IDLE:
-            line.happens(Move.BEGUN)
-        elif line.state is Phase.FINDING or (
-            line.state is Phase.LOST and self.port.now >= self._backoff.until
-        ):
+        line, is_over = self._line, self.port.now >= self._backoff.until
+        if line.state is Phase.FINDING or (line.state is Phase.LOST and is_over):
             line.happens(Move.DUE)
 
     def _next_request(self) -> int:
@@ -449,11 +440,11 @@ class AppendSession:
         if self._fork.fork:
             self._refused_in_fork(code, message.reason)
             return
-        if code == SEQUENCE and self._fork.awaits_copy and message.expected < self.appended:
+        if code == SEQUENCE and self._fork.awaits_copy and message.expected < self.rows.appended:
             self._wait()  # what a fork has acknowledged is not copied yet
             return
         if code == SEQUENCE and not mine and self._may_follow(message.expected):
-            code = MOVED if message.expected < self.appended else ""
+            code = MOVED if message.expected < self.rows.appended else ""
         if code == MOVED:
             self._moved(sender, message.leader)
         elif code in (FENCED, EXPIRED):
@@ -470,7 +461,7 @@ class AppendSession:
     def _may_follow(self, expected: int) -> bool:
         """Whether the leader is behind, or lacks a request that was lost; else the log has other
         batches of this producer."""
-        return expected <= self.appended or self.rows.has(expected)
+        return expected <= self.rows.appended or self.rows.has(expected)
 
     def _moved(self, sender: Peer, leader: Peer | None) -> None:
         self._hints += 1
@@ -632,7 +623,7 @@ class AppendSession:
             line.led(sender)
         else:
             line.named(sender)
-            line.happens(Move.BEGUN if line.state is Phase.IDLE else Move.DUE)
+            line.happens(Move.DUE)
         self.pump()
 
     def _refused_in_fork(self, code: str, reason: str) -> None:

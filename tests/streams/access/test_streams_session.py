@@ -147,11 +147,10 @@ def reached(state: Phase) -> Session[Any, None]:
     """A session that is there by legal moves."""
     world = OneMachine()
     moves: dict[Phase, tuple[Move, ...]] = {
-        Phase.IDLE: (),
-        Phase.FINDING: (Move.BEGUN,),
-        Phase.OPENING: (Move.BEGUN,),
-        Phase.OPEN: (Move.BEGUN, Move.OPENED),
-        Phase.LOST: (Move.BEGUN, Move.MISSED),
+        Phase.FINDING: (),
+        Phase.OPENING: (Move.DUE,),
+        Phase.OPEN: (Move.DUE, Move.OPENED),
+        Phase.LOST: (Move.DUE, Move.MISSED),
         Phase.CLOSED: (Move.ENDED,),
     }
     if state is Phase.FINDING:
