@@ -33,7 +33,7 @@ from streams.programs.producer.producers import shard_of
 from streams.services.service import Leaderships
 from streams.shard.hosting.shard_hosts import ShardHosts, StreamDescribed
 from streams.shard.leader import ShardLeader
-from streams.shard.replica import Replica, ShardLed, ShardUnled
+from streams.shard.replica import Replica, ShardUnled
 
 LOOK: Final = 0.25
 """Seconds between looks at which shards there are, and at what is committed."""
@@ -346,18 +346,7 @@ class Captures(Machine):
             )
             capture.committed()
 
-    def on_led(self, event: ShardLed) -> None:
-        """Append the events that the former leader of a shard did not commit."""
-        self._go_on(event.shard)
-
     def on_unled(self, event: ShardUnled) -> None:
-        """Another node appends from now on, or the shard is destroyed."""
-        if event.shard in self._hosts.hosted:
-            self._go_on(event.shard)
-        else:
+        """Append nothing to a shard that is destroyed."""
+        if event.shard not in self._hosts.hosted:
             self._let_go(event.shard)
-
-    def _go_on(self, shard: str) -> None:
-        capture = self._shards.get(shard)
-        if capture is not None:
-            capture.committed()

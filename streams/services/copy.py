@@ -161,10 +161,6 @@ class ShardCopy(LedShard):
         """Return up to which offset of an origin's shard the log has the rows."""
         return self.replica.state.origins.floor(origin.name)
 
-    def losses(self, origin: OriginReading) -> int:
-        """Return how many times the origin's log had lost rows when the floor was written."""
-        return self.replica.state.origins.losses(origin.name)
-
     def begin(self, origin: OriginReading, position: int) -> str:
         """The origin is read from `position` on. Returns why it must not be; "": it may."""
         floor = self.floor(origin)
@@ -360,7 +356,7 @@ class Copies(ShardService[ShardCopy]):
         self._client -= 1
         origin.client, origin.has_begun = self._client, False
         self._by_client[self._client] = (copy, origin)
-        floor = copy.floor(origin)
+        floor, losses = copy.floor(origin), copy.replica.state.origins.losses(origin.name)
         positions = ((number, floor),) if floor and not origin.from_first else ()
         self._ask(
             origin.client,
@@ -372,7 +368,7 @@ class Copies(ShardService[ShardCopy]):
                 positions=positions,
                 shard=number,
                 stream_id=id_,
-                losses=((number, copy.losses(origin)),) if positions else (),
+                losses=((number, losses),) if positions else (),
             ),
         )
 
