@@ -5,7 +5,7 @@ the bytes behind the last valid chunk were never durable, or they were and are d
 alike, so that a replica with a torn tail proves nothing by the chunks that it lacks. A *hole* is
 damage for certain: valid chunks behind it were written after it. The chunk behind a hole has the
 hash of the last chunk in it, by which any other replica can repair the hole: the replica keeps its
-position and fetches them again. `Recovered.intact`: the folder has neither.
+position and fetches them again.
 
 A chunk with a valid CRC, but not with the hash that the next chunk names, was altered, not damaged:
 it is a hole as well.
@@ -118,11 +118,6 @@ class Recovered(NamedTuple):
     beginning: FoundHole | None = None
     """The log begins behind its floor: older segments were lost. The hole's `last` is the chunk
     before the first one present; its `first` is 0, since the first lost chunk is not known."""
-
-    @property
-    def intact(self) -> bool:
-        """Whether the folder has neither a torn tail nor a hole."""
-        return not self.torn and not self.holes
 
 
 def recover(

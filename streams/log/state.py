@@ -414,13 +414,11 @@ class ShardState:
         self.floor = max(self.floor, offset)
 
     def _opened(self, entry: ProducerOpened, chunk: Chunk) -> None:
-        known = self.producers.get(entry.name)
-        following, window = (0, ()) if known is None else (known.next, known.window)
-        step, begun = (0, 0) if known is None else (known.step, known.begun)
-        if entry.step > step:
-            step, begun = entry.step, following
-        self.producers[entry.name] = ProducerState(
-            entry.name, chunk.number, following, window, entry.token, chunk.time, step, begun
+        known = self.producers.get(entry.name) or ProducerState(entry.name, 0, 0, ())
+        if entry.step > known.step:
+            known = replace(known, step=entry.step, begun=known.next)
+        self.producers[entry.name] = replace(
+            known, session=chunk.number, token=entry.token, time=chunk.time
         )
 
     def _take_consumer(
@@ -439,18 +437,12 @@ class ShardState:
                     del self.forgotten[next(iter(self.forgotten))]
         elif isinstance(entry, ConsumerAttached):
             self.forgotten.pop(entry.name, None)
+            about = (chunk.number, entry.token, entry.expire_after, chunk.time)
             selector, position, dropped = entry.selector, entry.position, 0
             if known is not None:
                 selector, position, dropped = known.selector, known.position, known.dropped
             self.consumers[entry.name] = ConsumerPosition(
-                entry.name,
-                selector,
-                position,
-                chunk.number,
-                entry.token,
-                entry.expire_after,
-                chunk.time,
-                dropped,
+                entry.name, selector, position, *about, dropped
             )
         elif known is not None and known.attachment == entry.attachment:
             position = max(known.position, entry.position)
@@ -471,22 +463,16 @@ class ShardState:
             self.origins.appended(head)
             return
         known = self.producers.get(head.producer)
-        window: tuple[Appended, ...] = ()
-        token, run = "", Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
-        if known is not None and known.session == head.session:
-            window, token = known.window, known.token
+        if known is None or known.session != head.session:
+            step = () if known is None else (known.step, known.begun)
+            known = ProducerState(head.producer, head.session, 0, (), "", 0, *step)
+        window = known.window
+        run = Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
         is_in_chunk = bool(window) and window[-1].chunk == chunk.number
         if is_in_chunk and (both := window[-1].joined(run)) is not None:
             window, run = window[:-1], both
-        self.producers[head.producer] = ProducerState(
-            head.producer,
-            head.session,
-            head.sequence + head.count,
-            (*window, run)[-WINDOW:],
-            token,
-            chunk.time,
-            *((0, 0) if known is None else (known.step, known.begun)),
-        )
+        end, window = head.sequence + head.count, (*window, run)[-WINDOW:]
+        self.producers[head.producer] = replace(known, next=end, window=window, time=chunk.time)
 
     def _copied(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
         """A producer's rows were copied from a fork: its session continues behind them. A session

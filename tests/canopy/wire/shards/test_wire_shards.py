@@ -45,7 +45,8 @@ def test_what_is_written_is_there_when_the_folder_is_opened_again(
     one.answer(one.disk.put(SHARD, b"new"), Written)
     for again in (one, rigs(tmp_path)):
         opened = again.opened()
-        assert opened.found.intact
+        assert not opened.found.torn
+        assert not opened.found.holes
         assert opened.found.log.end == log.log.end
         assert (opened.hard_state, opened.damaged) == (b"new", False)
     line = log.log.line(2)
