@@ -6,7 +6,7 @@ from bench.mutations.planting import fault, replace
 from streams.log.batches import Row
 from streams.log.shard_log import ShardLog
 from streams.log.table import KeyTable, NewestRow, TableView, key_of
-from streams.services.read.history import Expiry
+from streams.services.service import LedShard
 from streams.shard.leader import ShardLeader
 from streams.shard.retention import Keep, over
 
@@ -43,10 +43,10 @@ def shard_quota_is_ignored() -> None:
 def expired_rows_are_delivered() -> None:
     """History delivers rows that are past their time."""
 
-    def is_over(self: Expiry, time: int) -> bool:
+    def is_over(self: LedShard, time: int) -> bool:
         return False
 
-    replace(Expiry.is_over, is_over)
+    replace(LedShard.is_over, is_over)
 
 
 @fault("S9", TABLES_SOAK, "test_the_newest_rows_fold_to_what_was_committed_through_faults")

@@ -17,7 +17,7 @@ from weakref import WeakSet
 import msgspec
 
 from matching import Predicate, Value
-from streams.log.batches import MalformedChunkError, Row, decode_rows, encode_rows
+from streams.log.batches import MalformedChunkError, Row, decode_rows
 from streams.log.chunk import Chunk
 
 EVERY_EVENT: Final = ("id", "type")
@@ -154,8 +154,3 @@ class KeyTable:
         """Whether the row with this offset is the newest of its key."""
         place = self.places.get(key_of(attributes, self.key))
         return place is not None and place.offset == offset
-
-
-def table_row(offset: int, time: int, row: Row) -> TableRow:
-    """The row of a table for a row of the log."""
-    return TableRow(offset, time, encode_rows((row,)))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from matching import Value
 from overlay.machine import (
     Alarm,
     Handler,
@@ -34,6 +35,7 @@ from streams.log.chunk import Chunk
 from streams.log.state import Entry, encode_entries, split_entries
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica, ShardCommitted, ShardLed, ShardUnled
+from streams.shard.retention import life_of
 
 KEPT: Final = 15.0
 """A reading or a member ends when its node has been silent for this long, in seconds: nodes send a
@@ -113,6 +115,27 @@ class LedShard:
         line = self.replica.log.line(self.replica.committed)
         assert line is not None, "the last chunks have their lines in memory"
         return line.first + line.offsets
+
+    # -- lifetimes of rows -----------------------------------------------------------------------
+    #
+    # They are counted from the time of a chunk, by the clock of the leader. Rows past theirs are
+    # not delivered; retention removes them, a segment at a time.
+
+    @property
+    def has_lives(self) -> bool:
+        """Whether each row may have a lifetime of its own."""
+        return bool(self.leader.retention.keep.ttl_by)
+
+    def is_over(self, time: int) -> bool:
+        """Whether all rows that were appended at `time` are past theirs, as far as that can be said
+        without looking at them."""
+        keep = self.leader.retention.keep
+        return bool(keep.ttl) and not keep.ttl_by and time + keep.ttl <= self.clock()
+
+    def is_row_over(self, time: int, attributes: Mapping[str, Value | None]) -> bool:
+        """Whether a row that was appended at `time` is past its time."""
+        life = life_of(self.leader.retention.keep, attributes)
+        return bool(life) and time + life <= self.clock()
 
     # -- what it has done later ------------------------------------------------------------------
 
@@ -229,7 +252,7 @@ class Leaderships(Machine):
     def check(self, shard: str) -> None:
         """End what services keep for a shard that this node has stopped leading for them."""
         for service in self._services:
-            service.check(shard)
+            service.present(shard)
 
 
 Kept = TypeVar("Kept", bound=LedShard)
@@ -302,7 +325,7 @@ class ShardService(Machine, Generic[Kept]):
 
     def refuse(self, sender: Peer, message: Any) -> None:
         """Answer a request for a shard that this node does not lead."""
-        answer = self.kind.moved(message, self.leader(message.shard))
+        answer = self.kind.moved(message, self._leaderships.leader(message.shard))
         if answer is not None:
             self.port.send(sender, answer)
 
@@ -316,39 +339,31 @@ class ShardService(Machine, Generic[Kept]):
     def shard(self, shard: str) -> Kept | None:
         """Return the state of a shard that this node leads, making it if there is none; None: this
         node does not lead the shard."""
-        replica = self._leading(shard)
-        kept = self._kept.get(shard)
-        if kept is not None and (replica is None or replica.leader is not kept.leader):
-            self.end(shard)
-            kept = None
-        if kept is None and replica is not None and replica.leader is not None:
-            kept = self._kept[shard] = self.make(replica, replica.leader)
-            self._leaderships.hear(shard, kept)
+        kept = self.present(shard)
+        if kept is None:
+            replica = self._leading(shard)
+            if replica is not None and replica.leader is not None:
+                kept = self._kept[shard] = self.make(replica, replica.leader)
+                self._leaderships.hear(shard, kept)
         return kept
 
     def present(self, shard: str) -> Kept | None:
-        """The same, but nothing is made."""
-        self.check(shard)
-        return self._kept.get(shard)
-
-    def check(self, shard: str) -> None:
-        """End the state of a shard if this node has stopped leading it."""
+        """The same, but nothing is made. If this node has stopped leading the shard, its state
+        ends."""
         kept = self._kept.get(shard)
         if kept is not None:
             replica = self._leading(shard)
             if replica is None or replica.leader is not kept.leader:
                 self.end(shard)
+                return None
+        return kept
 
     def end(self, shard: str) -> None:
         """End the state of a shard, because this node no longer leads it."""
         kept = self._kept.pop(shard, None)
         if kept is not None:
             self._leaderships.hear_no_more(shard, kept)
-            kept.stop(self.leader(shard))
-
-    def leader(self, shard: str) -> Peer | None:
-        """Whom this node's replica of the shard follows; None: it leads, or has none."""
-        return self._leaderships.leader(shard)
+            kept.stop(self._leaderships.leader(shard))
 
     # -- what is done at timers ------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from typing import Final
 
 from matching import compile_selector
 from overlay.machine import Timer
-from streams.log.batches import rows_of
+from streams.log.batches import encode_rows, rows_of
 from streams.log.chunk import CHUNK_TARGET, CUT, EVENTS, TABLE, Chunk
 from streams.log.state import encode_entries
 from streams.log.table import (
@@ -37,14 +37,12 @@ from streams.log.table import (
     TableWritten,
     encode_table,
     key_of,
-    table_row,
     table_rows,
 )
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
 from streams.shard.kept_chunks import CHUNK_WORK, ChunkReader
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
-from streams.shard.retention import life_of
 
 KEYS_MOST: Final = 1_000_000
 """Keys of a shard's table at which it takes no more rows: some 250 MB at its leader."""
@@ -256,15 +254,14 @@ class TableWriting:
         floor = self.replica.state.floor
         for offset, row in enumerate(rows_of(chunk), chunk.first):
             if floor <= offset < self.floor and self._table.is_newest(offset, row.attributes):
-                self._look_at(table_row(offset, chunk.time, row))
+                self._look_at(TableRow(offset, chunk.time, encode_rows((row,))))
         return chunk.offsets
 
     def _look_at(self, each: TableRow) -> None:
         attributes = each.row.attributes
         if not self._table.is_newest(each.offset, attributes):
             return
-        life = life_of(self.leader.retention.keep, attributes)
-        if life and each.time + life <= self._led.clock():
+        if self._led.is_row_over(each.time, attributes):
             self._table.forget([key_of(attributes, self._table.key)])
             return
         if self._rows and self._size + len(each.encoded) > CHUNK_TARGET:

@@ -248,7 +248,7 @@ class Producers(Machine):
             sending = self._own_sending(session, shard)
             following = sending.following
             behind[shard] = following + len(drafts)
-            passed = max(0, sending.appended - following) if command.producer else 0
+            passed = max(0, sending.rows.appended - following) if command.producer else 0
             if 0 < passed < len(drafts):  # what a session before has appended in another batch
                 sending.pass_over(passed)
                 drafts = drafts[passed:]
@@ -342,11 +342,8 @@ class Producers(Machine):
         """Return a producer's session at a shard. The node's own begins again after it has ended,
         since the refused rows were those of other programs, or may be permitted by now."""
         known = session.shards.get(shard)
-        if known is None or (not session.client and known.ended):
-            return self._open_own(session, shard)
-        return known
-
-    def _open_own(self, session: _Session, shard: int) -> AppendSession:
+        if known is not None and (session.client or not known.ended):
+            return known
         token = f"{self.port.me.id}.{self._incarnation}.{self._tokens}"
         self._tokens += 1
         name, log = NODE_PREFIX + self.port.me.id, LogSession(token, renews=True)

@@ -136,7 +136,7 @@ class Appender(LedShard):
         self._following: dict[str, int] = {}  # by producer: what comes after what is queued
         self._bytes: dict[str, int] = {}  # by producer: of what is not committed
         self._pending = 0  # the same of all
-        self._sizes: deque[tuple[int, float, dict[str, int]]] = deque()  # of chunks under way
+        self._sizes: deque[tuple[int, dict[str, int]]] = deque()  # of chunks under way
         self._requests: dict[_Request, None] = {}  # all that are not answered
         self._progress = self.port.now
         """When a chunk was committed last, or there was none under way."""
@@ -381,7 +381,7 @@ class Appender(LedShard):
     def _under_way(self, chunk: Chunk, sizes: dict[str, int]) -> None:
         if not self._sizes:
             self._progress = self.port.now
-        self._sizes.append((chunk.number, self.port.now, sizes))
+        self._sizes.append((chunk.number, sizes))
 
     # -- commits ---------------------------------------------------------------------------------
 
@@ -390,7 +390,7 @@ class Appender(LedShard):
         number = self.replica.committed
         self._progress = self.port.now
         while self._sizes and self._sizes[0][0] <= number:
-            for producer, size in self._sizes.popleft()[2].items():
+            for producer, size in self._sizes.popleft()[1].items():
                 self._pending -= size
                 self._bytes[producer] -= size
                 if not self._bytes[producer]:
@@ -545,7 +545,8 @@ class AppendServer(ShardService[Appender]):
             code, reason = DISK_FULL, "the disk of the shard's leader is full"
         self.port.count("stream_appends_refused")
         where = (message.shard, message.request)
-        refusal = AppendRefused(*where, code, reason, leader=self.leader(message.shard))
+        leader = self._leaderships.leader(message.shard)
+        refusal = AppendRefused(*where, code, reason, leader=leader)
         self.port.send(sender, refusal)
 
     def on_flush(self, event: FlushAppends) -> None:
@@ -570,5 +571,5 @@ class AppendServer(ShardService[Appender]):
         if event.full:
             self._full[event.shard] = None
             if (appender := self._kept.get(event.shard)) is not None:
-                appender.refuse_all(DISK_FULL, self.leader(event.shard))
+                appender.refuse_all(DISK_FULL, self._leaderships.leader(event.shard))
         self.end(event.shard)

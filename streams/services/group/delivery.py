@@ -26,7 +26,7 @@ from streams.programs.group.messages import (
 )
 from streams.programs.reader.messages import Piece
 from streams.services.group.window import NANOSECONDS, Pending, Window, delay_of, pending, rank_of
-from streams.services.read.history import Expiry, HistoryScan
+from streams.services.read.history import HistoryScan
 from streams.services.service import LedShard
 
 WINDOW: Final = 10_000
@@ -116,8 +116,8 @@ class GroupMember:
 class GroupScan:
     """The way of one group through the log, which is matched with its selectors."""
 
-    def __init__(self, led: LedShard, name: str, expiry: Expiry) -> None:
-        self._led, self._name, self._expiry = led, name, expiry
+    def __init__(self, led: LedShard, name: str) -> None:
+        self._led, self._name = led, name
         self.position = self._group.done.floor
         """All rows below it have been matched."""
         self._history: HistoryScan | None = None
@@ -162,11 +162,11 @@ class GroupScan:
         if self.position < self._led.first:
             self._pass_over()
             selector = self._group.selector_at(self.position)
-        self._selector, replica = selector, self._led.replica
-        number = replica.log.before_offset(self.position)[0]
+        self._selector = selector
+        number = self._led.replica.log.before_offset(self.position)[0]
         predicate = compile_selector(selector) if selector else None
         wake = partial(self._led.later, LookForRows)
-        return HistoryScan(replica, number, self.position, predicate, wake, self._expiry)
+        return HistoryScan(self._led, number, self.position, predicate, wake)
 
     def _pass_over(self) -> None:
         """Go on behind the rows that were removed."""
@@ -195,8 +195,7 @@ class GroupDelivery:
         self.changed_at = float("-inf")
         """The time of their last change under this leader."""
         self._leases = leases
-        self._expiry = Expiry(led.leader, led.clock)
-        self._scan = GroupScan(led, name, self._expiry)
+        self._scan = GroupScan(led, name)
         self._by_place: dict[int, GroupMember] = {}
         self._settled: dict[int, None] = {}  # offsets that are to be written as done with
         self._dead: dict[int, tuple[DeadRow, Pending]] = {}  # to be written, with their rows
@@ -377,9 +376,9 @@ class GroupDelivery:
 
     def _is_over(self, row: Pending) -> bool:
         """Whether a waiting row is past its time."""
-        if not self._expiry.by_row:
-            return self._expiry.is_over(row.time)
-        return self._expiry.is_row_over(row.time, decode_rows(row.row, 1)[0].attributes)
+        if not self._led.has_lives:
+            return self._led.is_over(row.time)
+        return self._led.is_row_over(row.time, decode_rows(row.row, 1)[0].attributes)
 
     def _send(self, member: GroupMember, rows: list[LeasedRow]) -> None:
         self.port.count("stream_group_rows", len(rows))

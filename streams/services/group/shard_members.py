@@ -161,7 +161,8 @@ class ShardMembers(LedShard):
         refused = fault_in(options)
         if refused is None and message.attachment != (0, 0):
             refused = Cause(UNKNOWN_GROUP, f"the group {name} is no longer known")
-        if refused is None and self._count() >= GROUPS_MOST:
+        count = len(self.replica.state.groups.groups) + len(self._founding)
+        if refused is None and count >= GROUPS_MOST:
             refused = Cause(FULL, f"the shard has {GROUPS_MOST} groups")
         if refused is not None:
             final = refused
@@ -181,9 +182,6 @@ class ShardMembers(LedShard):
             self._when_written(lambda: self._joined(sender, message))
 
         find_start(self, message.wanted.start, found)
-
-    def _count(self) -> int:
-        return len(self.replica.state.groups.groups) + len(self._founding)
 
     def _group(self, name: str) -> Group | None:
         """Return the state of a group in the log, committed or not."""

@@ -64,15 +64,14 @@ class DurableConsumers:
         self._began = led.port.now
         self._attaching: dict[str, ConsumerAttached] = {}
         self._moves: dict[tuple[str, int], int] = {}
-        self._expiring: list[ConsumerExpired] = []
-        self._told: list[ConsumerPosition | ConsumerExpired] = []
-        # Those whose program hears that rows are lost, or that they were forgotten.
+        self._entries: list[ConsumerPosition | ConsumerExpired] = []
+        # Of those that expire, and whose program hears that rows are lost, or that they did.
         self._then: list[Callable[[], None]] = []  # when what is queued is committed
 
     def known(self, name: str) -> ConsumerPosition | None:
         """Return the position of a consumer in the log, committed or not, after the queued
         entries."""
-        if name in self._attaching or self._told:
+        if name in self._attaching or self._entries:
             self.flush()
         return self.replica.state.consumers.get(name)
 
@@ -128,10 +127,10 @@ class DurableConsumers:
         if refusal is not None:
             gone = self.replica.state.forgotten.get(wanted.name)
             if refusal.code == LOST and known is not None and not known.token:
-                self._told.append(replace(known, token=wanted.token))
+                self._entries.append(replace(known, token=wanted.token))
             elif refusal.code == EXPIRED and known is None and gone is not None and not gone.told:
-                self._told.append(replace(gone, told=wanted.token))
-            if self._told:
+                self._entries.append(replace(gone, told=wanted.token))
+            if self._entries:
                 self._then.append(lambda: then(refusal))
                 self._led.later(WritePositions)
             else:
@@ -178,12 +177,10 @@ class DurableConsumers:
     def flush(self) -> None:
         """Append the queued entries. Who waits for them is called when they are committed."""
         moves = [PositionMoved(*key, position) for key, position in self._moves.items()]
-        entries: list[Entry] = [*moves, *self._expiring]
-        entries += [*self._told, *self._attaching.values()]
+        entries: list[Entry] = [*moves, *self._entries, *self._attaching.values()]
         thens, self._then = self._then, []
         self._moves.clear()
-        self._expiring.clear()
-        self._told.clear()
+        self._entries.clear()
         self._attaching.clear()
         if not entries or not self._led.leader.leads:
             return
@@ -208,7 +205,7 @@ class DurableConsumers:
                 if silent > limit * NANOSECONDS // 2:
                     self._moves.setdefault((name, known.attachment), known.position)
             elif silent > limit * NANOSECONDS and now - self._began > limit:
-                self._expiring.append(ConsumerExpired(name, known.position))
-        if self._moves or self._expiring:
+                self._entries.append(ConsumerExpired(name, known.position))
+        if self._moves or self._entries:
             self.flush()
         return may_be_forgotten

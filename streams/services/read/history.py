@@ -7,11 +7,11 @@ of a chunk leave as they are in the log where there is no selector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import isnan
 from typing import Final
 
-from matching import Conjunction, Interval, Predicate, Value
+from matching import Conjunction, Interval, Predicate
 from matching.values import Intervals, point
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
@@ -19,10 +19,8 @@ from streams.log.table import TableView
 from streams.log.zones import Zone, ZoneMap, decode_zones
 from streams.programs.reader.messages import Piece, cost
 from streams.services.read.chunk_rows import RowPieces, whole_piece
+from streams.services.service import LedShard
 from streams.shard.kept_chunks import CHUNK_WORK, ChunkReader
-from streams.shard.leader import ShardLeader
-from streams.shard.replica import Replica
-from streams.shard.retention import life_of
 
 # --- which chunks a selector cannot match anything in, by their zone maps ---
 #
@@ -90,45 +88,16 @@ MESSAGE_BYTES: Final = 512 * 1024
 `streams.shard.kept_chunks.PIECE`."""
 
 
-class Expiry:
-    """Decides which rows of a shard that this node leads have expired. A stream may set how long a
-    row is of use, and so may each row. The age of a row is counted from the time of its chunk by
-    the clock of the shard's leader. Expired rows are not delivered; retention removes them, a
-    segment at a time."""
-
-    def __init__(self, leader: ShardLeader, clock: Callable[[], int]) -> None:
-        """`clock`: nanoseconds since 1970."""
-        self._leader = leader
-        self._clock = clock
-
-    @property
-    def by_row(self) -> bool:
-        """Whether each row may have a time of its own."""
-        return bool(self._leader.retention.keep.ttl_by)
-
-    def is_over(self, time: int) -> bool:
-        """Whether all rows that were appended at `time` are past theirs, as far as that can be said
-        without looking at them."""
-        keep = self._leader.retention.keep
-        return bool(keep.ttl) and not keep.ttl_by and time + keep.ttl <= self._clock()
-
-    def is_row_over(self, time: int, attributes: Mapping[str, Value | None]) -> bool:
-        """Whether a row that was appended at `time` is past its time."""
-        life = life_of(self._leader.retention.keep, attributes)
-        return bool(life) and time + life <= self._clock()
-
-
 class HistoryScan:
     """The position of one reading, and its chunks in memory."""
 
     def __init__(
         self,
-        replica: Replica,
+        led: LedShard,
         number: int,
         position: int,
         predicate: Predicate | None,
         wake: Callable[[], None],
-        expiry: Expiry,
         view: TableView | None = None,
     ) -> None:
         """From chunk `number` on, and in it from the offset `position`. `wake` is called when
@@ -136,10 +105,10 @@ class HistoryScan:
         are in it are wanted."""
         self.position = position
         """All rows below it have been looked at."""
-        self.reader = ChunkReader(replica.chunks, number, wake)
+        self.reader = ChunkReader(led.replica.chunks, number, wake)
         self._predicate = predicate
         self._skips = None if predicate is None else ChunkFilter(predicate)
-        self._expiry = expiry
+        self._led = led
         self._view = view
         self._open: RowPieces | None = None  # a chunk whose rows have been looked at in part
 
@@ -173,12 +142,12 @@ class HistoryScan:
         if chunk.kind != EVENTS or chunk.next_offset <= self.position:
             return None
         skips = self._skips is not None and not self._skips.may_match(decode_zones(chunk.zones))
-        if skips or self._expiry.is_over(chunk.time):
+        if skips or self._led.is_over(chunk.time):
             self.position = chunk.next_offset
             return None
         if self._view is not None and chunk.first >= self._view.end:
             self._view = None
-        wants_all = self._predicate is None and self._view is None and not self._expiry.by_row
+        wants_all = self._predicate is None and self._view is None and not self._led.has_lives
         if wants_all and self.position <= chunk.first:
             self.position = chunk.next_offset
             return whole_piece(chunk)
@@ -202,8 +171,8 @@ class HistoryScan:
                 for index in indices
                 if first + index >= view.end or view.has(first + index, rows[index].attributes)
             ]
-        if self._expiry.by_row:
-            time, over = opened.chunk.time, self._expiry.is_row_over
+        if self._led.has_lives:
+            time, over = opened.chunk.time, self._led.is_row_over
             indices = [index for index in indices if not over(time, rows[index].attributes)]
         self.position = first + end
         if end == len(rows):

@@ -23,7 +23,6 @@ from streams.programs.reader.messages import AskRow, RowFacts
 from streams.services.read.positions import find_chunk
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
 from streams.shard.replica import Replica
-from streams.shard.retention import life_of
 
 READERS_MOST: Final = 1_000
 """Durable consumers that are explained."""
@@ -60,12 +59,10 @@ class ShardRowFacts(LedShard):
         index = message.offset - chunk.first
         head, before = _head_of(chunk, index)
         attributes = rows_of(chunk)[index].attributes
-        life = life_of(self.leader.retention.keep, attributes)
-        over = life and chunk.time + life <= self.clock()
         return RowFacts(
             message.shard,
             message.ticket,
-            "past its time" if over else "kept",
+            "past its time" if self.is_row_over(chunk.time, attributes) else "kept",
             self.first,
             self.end,
             producer=head.producer,

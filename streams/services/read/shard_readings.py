@@ -51,7 +51,7 @@ from streams.programs.reader.messages import (
 )
 from streams.services.read.chunk_rows import ChunkRows
 from streams.services.read.durable import DurableConsumers, ReadingRefusal, WritePositions
-from streams.services.read.history import MESSAGE_BYTES, Expiry, HistoryScan
+from streams.services.read.history import MESSAGE_BYTES, HistoryScan
 from streams.services.read.positions import find_start
 from streams.services.read.table_scan import TableScan
 from streams.services.read.tail import Matched, ReadingKey, ShardReading, Tail
@@ -156,8 +156,7 @@ class ShardReadings(LedShard):
         self._table = service.table
         self.readings: dict[ReadingKey, ShardReading] = {}
         self.durable = DurableConsumers(self)
-        self._expiry = Expiry(leader, self.clock)
-        self.tail = Tail(replica.committed + 1, self.end, self._expiry)
+        self.tail = Tail(self)
         self._ready: dict[ShardReading, None] = {}  # behind the tail, and able to go on
         self._marked = 0  # the place among the readings of the one that is marked next
         self._unmarked = 0  # readings that were not looked at since some went on
@@ -235,7 +234,7 @@ class ShardReadings(LedShard):
         position = message.start.at
         reading = self._take(sender, message, predicate, position, end)
         wake = self._waker(reading)
-        reading.scan = TableScan(self.replica, view, position, predicate, wake, self._expiry)
+        reading.scan = TableScan(self, view, position, predicate, wake)
         self._get_ready(reading)
 
     def _open_at(
@@ -301,12 +300,8 @@ class ShardReadings(LedShard):
     ) -> ShardReading:
         """Add a reading, and send its node `ReadingBegan`."""
         self.drop((sender.id, message.reading))
-        text = message.selector if predicate is None else predicate.text
-        reading = ShardReading(sender, message.reading, text, predicate)
-        reading.permitted, reading.shares = message.permitted, message.shares
-        reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
-        reading.durable = "" if message.durable is None else message.durable.name
-        reading.attachment = attachment
+        now = self.port.now
+        reading = ShardReading(sender, message, predicate, position, attachment, now)
         if not self.readings:
             self.later(LookAtShardReadings, LOOK)
         self.readings[reading.key] = reading
@@ -540,14 +535,8 @@ class ShardReadings(LedShard):
         self._go_behind(reading, self.tail.number, self.tail.position)
 
     def _go_behind(self, reading: ShardReading, number: int, position: int) -> None:
-        reading.scan = HistoryScan(
-            self.replica,
-            number,
-            position,
-            reading.predicate,
-            self._waker(reading),
-            self._expiry,
-        )
+        wake = self._waker(reading)
+        reading.scan = HistoryScan(self, number, position, reading.predicate, wake)
         self._get_ready(reading)
 
     def _waker(self, reading: ShardReading) -> Callable[[], None]:

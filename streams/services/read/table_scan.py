@@ -15,9 +15,9 @@ from matching import Predicate
 from streams.log.chunk import TABLE
 from streams.log.table import TableRow, TableView, table_rows
 from streams.programs.reader.messages import Piece, cost
-from streams.services.read.history import MESSAGE_BYTES, Expiry, HistoryScan
+from streams.services.read.history import MESSAGE_BYTES, HistoryScan
+from streams.services.service import LedShard
 from streams.shard.kept_chunks import CHUNK_WORK, ChunkReader
-from streams.shard.replica import Replica
 
 
 class TableScan:
@@ -25,25 +25,22 @@ class TableScan:
 
     def __init__(
         self,
-        replica: Replica,
+        led: LedShard,
         view: TableView,
         position: int,
         predicate: Predicate | None,
         wake: Callable[[], None],
-        expiry: Expiry,
     ) -> None:
         """From the offset `position` on; `wake` as of `HistoryScan`."""
-        self.replica = replica
+        self._led = led
         self.position = position
         """All rows of the view below it have been looked at."""
         self._view = view
         self._predicate = predicate
         self._wake = wake
-        self._expiry = expiry
         self._rows: deque[TableRow] = deque()
-        self._table = replica.state.table
-        self._floor = replica.state.floor
-        self.reader = ChunkReader(replica.chunks, self._table.first, wake)
+        self._table, self._floor = led.replica.state.table, led.replica.state.floor
+        self.reader = ChunkReader(led.replica.chunks, self._table.first, wake)
         """It reads the table's chunks, or the history."""
         self._history: HistoryScan | None = None
         if not self._table.first or position >= self._floor:
@@ -52,12 +49,11 @@ class TableScan:
     def _begin_history(self) -> None:
         self.position = max(self.position, self._floor)
         self._history = HistoryScan(
-            self.replica,
-            self.replica.log.before_offset(self.position)[0],
+            self._led,
+            self._led.replica.log.before_offset(self.position)[0],
             self.position,
             self._predicate,
             self._wake,
-            self._expiry,
             self._view,
         )
         self.reader = self._history.reader
@@ -110,6 +106,6 @@ class TableScan:
             return None
         if self._predicate is not None and not self._predicate.matches(attributes):
             return None
-        if self._expiry.is_row_over(each.time, attributes):
+        if self._led.is_row_over(each.time, attributes):
             return None
         return Piece(each.time, each.offset, 1, (), each.encoded)

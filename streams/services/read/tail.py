@@ -15,10 +15,11 @@ from matching.values import RANKS, Attributes
 from overlay.machine import NodeId, Peer
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
-from streams.programs.reader.messages import Piece
+from streams.programs.reader.messages import Piece, ReadShard
 from streams.services.read.chunk_rows import ChunkRows, RowPieces, whole_piece
-from streams.services.read.history import Expiry, HistoryScan
+from streams.services.read.history import HistoryScan
 from streams.services.read.table_scan import TableScan
+from streams.services.service import LedShard
 
 # --- which of the selectors at a shard's tail match which rows of a batch ---
 #
@@ -131,25 +132,33 @@ class ShardReading:
     """The position of one program's reading in the shard. It is behind the tail while it has a
     `scan`."""
 
-    def __init__(self, peer: Peer, number: int, selector: str, predicate: Predicate | None) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        asked: ReadShard,
+        predicate: Predicate | None,
+        position: int,
+        attachment: int,
+        now: float,
+    ) -> None:
         """`predicate`: None for all rows."""
         self.peer = peer
-        self.number = number
-        self.selector = selector
+        self.number = asked.reading
+        self.selector = asked.selector if predicate is None else predicate.text
         self.predicate = predicate
         self.scan: HistoryScan | TableScan | None = None
-        self.sent = 0
+        self.sent = position
         """The position that was sent to its node."""
-        self.granted = 0
+        self.granted = asked.credit
         self.used = 0
-        self.kept_at = 0.0
+        self.kept_at = now
         """When its node last kept it alive."""
-        self.permitted = ""
+        self.permitted = asked.permitted
         """The selector of its tenant's confinement; "": it may see all."""
-        self.shares = False
+        self.shares = asked.shares
         """Its node takes rows for several readings in one message."""
-        self.durable = ""
-        self.attachment = 0
+        self.durable = "" if asked.durable is None else asked.durable.name
+        self.attachment = attachment
 
     @property
     def key(self) -> ReadingKey:
@@ -177,14 +186,14 @@ class Matched(NamedTuple):
 class Tail:
     """The readings that have seen everything up to here."""
 
-    def __init__(self, number: int, position: int, expiry: Expiry) -> None:
-        self.number = number
+    def __init__(self, led: LedShard) -> None:
+        self.number = led.replica.committed + 1
         """The chunk that is looked at next."""
-        self.position = position
+        self.position = led.end
         """All rows below it have been looked at."""
         self._by_selector: dict[str, dict[ShardReading, None]] = {}
         self._index: TailIndex | None = None  # of those that want some rows
-        self._expiry = expiry
+        self._led = led
 
     def __bool__(self) -> bool:
         return bool(self._by_selector)
@@ -214,7 +223,7 @@ class Tail:
 
     def take(self, chunks: Sequence[Chunk]) -> Matched:
         """Match the next chunks, which are committed."""
-        over = self._expiry.is_over  # what was committed late
+        over = self._led.is_over  # what was committed late
         events = [chunk for chunk in chunks if chunk.kind == EVENTS and not over(chunk.time)]
         everything = list(self._by_selector.get("", ())) if events else []
         pieces = tuple(map(whole_piece, events)) if everything else ()
