@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from bench.mutations.planting import fault, replace
 from overlay.bounded import BoundedDict
 from overlay.chord.cluster.election import Election
@@ -22,7 +20,6 @@ from overlay.chord.ring.claims import Claims
 from overlay.chord.ring.ring_state import Pointers
 from overlay.chord.ring_merge import Merging
 from overlay.chord.role_changes import RoleChanges
-from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer
 from overlay.upper_tree.owner.registrations.registry_merge import TreeStop
 
@@ -51,10 +48,7 @@ def successors_beyond_first_not_adopted() -> None:
 def primary_ignores_its_lease() -> None:
     """A primary serves though a higher epoch has fenced it or no majority follows it."""
 
-    def has_lease(self: Heartbeat) -> bool:
-        return bool(self.log.voters)
-
-    replace(Heartbeat.has_lease, has_lease)
+    replace(Heartbeat.has_lease, lambda self: bool(self.log.voters))
 
 
 @fault(
@@ -153,10 +147,7 @@ def other_side_unheard_of() -> None:
     """Of two primaries of one arc that did not hear of each other, the one that goes on does not
     learn of the other."""
 
-    def rival_named(self: RoleChanges, sender: Peer, other: Cluster) -> None:
-        return
-
-    replace(RoleChanges.rival_named, rival_named)
+    replace(RoleChanges.rival_named, lambda self, sender, other: None)
 
 
 @fault(
@@ -203,10 +194,7 @@ def merged_while_summaries_are_cached() -> None:
 def lost_cluster_not_replaced() -> None:
     """No member of a cluster that lost its majority leads on."""
 
-    def lead_own_log(self: RoleChanges, epoch: int) -> None:
-        pass
-
-    replace(RoleChanges.lead_own_log, lead_own_log)
+    replace(RoleChanges.lead_own_log, lambda self, epoch: None)
 
 
 @fault(
@@ -217,10 +205,7 @@ def lost_cluster_not_replaced() -> None:
 def fork_overrides_are_not_unique() -> None:
     """Two clusters that override the same fork take the same epoch."""
 
-    def same(epoch: int, rng: Random) -> int:
-        return epoch | ((1 << ELECTION_BITS) - 1)
-
-    replace(above_fork, same)
+    replace(above_fork, lambda epoch, rng: epoch | ((1 << ELECTION_BITS) - 1))
 
 
 @fault(
@@ -263,10 +248,7 @@ def clusters_override_each_other_for_ever() -> None:
 def who_gives_way_is_not_believed() -> None:
     """A claim that was refused stays so though the primary has given way to it since."""
 
-    def given_way(self: Claims, sender: Peer, cluster: Cluster, known: Cluster | None) -> None:
-        pass
-
-    replace(Claims.given_way, given_way)
+    replace(Claims.given_way, lambda self, sender, cluster, known: None)
 
 
 @fault(
@@ -277,10 +259,7 @@ def who_gives_way_is_not_believed() -> None:
 def suback_ignores_observers() -> None:
     """A SUBACK waits for no copy of the log outside of the cluster."""
 
-    def is_copied(self: Observers, index: int) -> bool:
-        return True
-
-    replace(Observers.is_copied, is_copied)
+    replace(Observers.is_copied, lambda self, index: True)
 
 
 @fault(
@@ -291,10 +270,7 @@ def suback_ignores_observers() -> None:
 def unsent_primary_forgets_what_was_dropped() -> None:
     """Entries and greetings for which a link had no room are not sent again."""
 
-    def nothing(self: LeaderLog, event: MessageDropped) -> None:
-        return None
-
-    replace(LeaderLog.dropped, nothing)
+    replace(LeaderLog.dropped, lambda self, event: None)
 
 
 @fault(

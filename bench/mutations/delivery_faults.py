@@ -4,7 +4,7 @@ given up and reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -14,22 +14,21 @@ from matching import Index
 from overlay.client import Delivery, Event
 from overlay.links.events import LinkUp
 from overlay.lower_random.messages import WalkFailed
-from overlay.machine import NodeId, Peer
+from overlay.machine import Peer
 from overlay.upper_tree.clients.gap_reports import GapOver, GapReports
-from overlay.upper_tree.delivery.event_counts import EventSource
 from overlay.upper_tree.delivery.fan_out import LastSent
 from overlay.upper_tree.delivery.gap_notices import GapNotices
-from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
+from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries
 from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.event_history import ArrivalOf
-from overlay.upper_tree.events import MatchingInterrupted, TreeAbsent
+from overlay.upper_tree.events import TreeAbsent
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.publications import Publications
 from overlay.upper_tree.publisher.routing_plan import Route
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
-from overlay.upper_tree.subscriber.publication_order import Passage, PublicationOrder
-from overlay.upper_tree.subscriber.receiver import PartialMatch, Receiver, Sources
+from overlay.upper_tree.subscriber.publication_order import PublicationOrder
+from overlay.upper_tree.subscriber.receiver import PartialMatch, Receiver
 
 OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
 HOLDING = "tests/upper_tree/delivery/test_tree_holding.py"
@@ -50,10 +49,7 @@ def out_of_reach_not_held() -> None:
 def held_without_bound() -> None:
     """A host holds whatever comes for nodes out of reach."""
 
-    def excess(self: HeldDeliveries) -> Iterator[tuple[HeldNode, Deliver]]:
-        return iter(())
-
-    replace(HeldDeliveries.excess, excess)
+    replace(HeldDeliveries.excess, lambda self, now: iter(()))
 
 
 @fault(
@@ -64,23 +60,17 @@ def held_without_bound() -> None:
 def given_up_unreported() -> None:
     """A host traces what it gives up and does not report it to the node."""
 
-    def given_up(self: GapNotices, peer: Peer, events: Sequence[Event], reason: str) -> None:
-        pass
-
-    replace(GapNotices.given_up, given_up)
+    replace(GapNotices.given_up, lambda self, peer, events, reason: None)
 
 
 @fault("D7", OUT_OF_REACH, "test_what_a_lease_does_not_outlast_is_reported_to_the_programs")
 def lapse_unreported() -> None:
     """That its registrations had ended is not reported to a node, nor by it to its programs."""
 
-    def on_matching_interrupted(self: GapNotices, event: MatchingInterrupted) -> None:
-        pass
-
     def on_gap_over(self: GapReports, timer: GapOver) -> None:
         self._over.rang()
 
-    replace(GapNotices.on_matching_interrupted, on_matching_interrupted)
+    replace(GapNotices.on_matching_interrupted, lambda self, event: None)
     replace(GapReports.on_gap_over, on_gap_over)
 
 
@@ -92,10 +82,7 @@ def lapse_unreported() -> None:
 def gap_begins_when_it_is_found() -> None:
     """A program's gap begins when the connection to its node was lost."""
 
-    def _since(self: Resubscription) -> float:
-        return 0.0 if self._lost_at is None else self._lost_at[1]
-
-    replace(Resubscription._since, _since)
+    replace(Resubscription._since, lambda self: 0.0 if self._lost_at is None else self._lost_at[1])
 
 
 @fault(
@@ -173,30 +160,14 @@ def leaving_node_acknowledges() -> None:
 def events_wait_for_none() -> None:
     """An event that comes before an earlier one of its publisher is shown at once."""
 
-    def arrived(
-        self: PublicationOrder, source: EventSource, events: Sequence[Event], passage: Passage
-    ) -> None:
-        return None
-
-    replace(PublicationOrder.arrived, arrived)
+    replace(PublicationOrder.arrived, lambda self, source, events, passage: None)
 
 
 @fault("D9", ORDER, "test_events_of_a_publisher_come_in_the_order_of_publication[delegates-pivot]")
 def change_of_delegate_unsaid() -> None:
     """A host does not say that the event before went by another delegate."""
 
-    def sends(
-        self: LastSent,
-        source: EventSource,
-        node: NodeId,
-        first: int,
-        last: int,
-        by: NodeId,
-        now: float,
-    ) -> int:
-        return 0
-
-    replace(LastSent.sends, sends)
+    replace(LastSent.sends, lambda self, source, node, first, last, by, now: 0)
 
 
 @fault(
@@ -223,10 +194,7 @@ def counting_counts_twice() -> None:
 def duplicates_shown() -> None:
     """A subscriber's node does not remove events that it has shown before."""
 
-    def _unseen(self: Receiver, events: Sequence[Event], sources: Sources) -> Sequence[Event]:
-        return events
-
-    replace(Receiver._unseen, _unseen)
+    replace(Receiver._unseen, lambda self, events, sources: events)
 
 
 @fault(

@@ -41,8 +41,10 @@ def node_announces_itself() -> None:
     """A node writes an entry of its own into the directory, which none reads."""
     original = Discovery.start
 
-    async def start(self: Discovery, nursery: trio.Nursery, me: Peer) -> None:
-        await original(self, nursery, me)
+    async def start(
+        self: Discovery, nursery: trio.Nursery, me: Peer, bound: tuple[str, int] | None = None
+    ) -> None:
+        await original(self, nursery, me, bound)
         self.publish(f"node:{me.id}", (me.address,))
 
     replace(original, start)

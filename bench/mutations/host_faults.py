@@ -9,11 +9,10 @@ from msgspec.structs import replace as changed
 from bench.mutations.planting import fault, replace, replace_constant
 from matching import Interval
 from overlay.client import Event
-from overlay.links.events import MessageDropped
 from overlay.machine import Peer
 from overlay.regions import distance
 from overlay.upper_tree.delivery.delegation import Delegation
-from overlay.upper_tree.delivery.fan_out import CopyBudget, Part, Recipient
+from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.hold import AccessNodes, Holding
 from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.host.hosted_tree import HostedTree
@@ -37,10 +36,7 @@ ACCESS_NODES = "tests/upper_tree/delivery/test_tree_access_nodes.py"
 def host_serves_without_lease() -> None:
     """A host serves a tree though its owner's lease has run out."""
 
-    def has_lease(self: AssignedTrees, tree: HostedTree) -> bool:
-        return True
-
-    replace(AssignedTrees.has_lease, has_lease)
+    replace(AssignedTrees.has_lease, lambda self, tree: True)
 
 
 @fault(
@@ -79,10 +75,7 @@ def delegate_keeps_share() -> None:
 def host_sends_all_copies() -> None:
     """A host sends all copies of an event itself, however many, and uses no delegates."""
 
-    def room(self: CopyBudget, event: Event) -> int:
-        return 1_000_000
-
-    replace(CopyBudget.room, room)
+    replace(CopyBudget.room, lambda self, event: 1_000_000)
 
 
 @fault(
@@ -93,10 +86,7 @@ def host_sends_all_copies() -> None:
 def dropped_on_link_unheeded() -> None:
     """A delivery that finds no room on a link is lost."""
 
-    def on_message_dropped(self: Delegation, event: MessageDropped) -> None:
-        pass
-
-    replace(Delegation.on_message_dropped, on_message_dropped)
+    replace(Delegation.on_message_dropped, lambda self, event: None)
 
 
 @fault(
@@ -128,22 +118,14 @@ def event_accepted_before_all_shards_matched_it() -> None:
 def copy_for_each_node_of_a_region() -> None:
     """A host sends every recipient in another region a copy of its own."""
 
-    def divide(
-        self: AccessNodes, recipients: Sequence[Recipient]
-    ) -> tuple[list[Recipient], list[Part[Recipient]]]:
-        return list(recipients), []
-
-    replace(AccessNodes.divide, divide)
+    replace(AccessNodes.divide, lambda self, recipients: (list(recipients), []))
 
 
 @fault("M1", ACCESS_NODES, "test_when_the_access_node_dies_no_other_node_loses_anything")
 def share_of_a_lost_access_node_forgotten() -> None:
     """What an access node, or any delegate, had to pass on is dropped when its link is lost."""
 
-    def _spread_again(self: Delegation, message: Deliver) -> None:
-        pass
-
-    replace(Delegation._spread_again, _spread_again)
+    replace(Delegation._spread_again, lambda self, message: None)
 
 
 @fault(
@@ -186,7 +168,4 @@ def latency_levels_add_up() -> None:
 def shortest_queue_is_chosen() -> None:
     """A publisher takes the host at which the fewest events wait, however slow that is."""
 
-    def predicted_time(queue: float, service: float) -> float:
-        return queue
-
-    replace(load_prediction.predicted_time, predicted_time)
+    replace(load_prediction.predicted_time, lambda queue, service: queue)

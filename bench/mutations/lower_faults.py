@@ -7,6 +7,7 @@ import zlib
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replace_constant
+from overlay.health import Health
 from overlay.links import receive_buffer
 from overlay.links.backlog import Backlog
 from overlay.links.messages import Batch
@@ -103,10 +104,7 @@ def heard_peers_not_remembered() -> None:
     """A place of a ranked view that gets another seed goes to the best of those that are named
     afterwards."""
 
-    def learn(self: HeardPeers, entry: Neighbour, now: int) -> None:
-        pass
-
-    replace(HeardPeers.learn, learn)
+    replace(HeardPeers.learn, lambda self, entry, now: None)
 
 
 @fault(
@@ -118,8 +116,10 @@ def access_points_unbounded() -> None:
     """A node keeps access points for ten times the attributes that the setting allows."""
     original = AccessPoints.__init__
 
-    def __init__(self: AccessPoints, port: Port, settings: ViewSettings) -> None:  # noqa: N807
-        original(self, port, changed(settings, access_points=10 * settings.access_points))
+    def __init__(  # noqa: N807
+        self: AccessPoints, port: Port, settings: ViewSettings, health: Health | None = None
+    ) -> None:
+        original(self, port, changed(settings, access_points=10 * settings.access_points), health)
 
     replace(original, __init__)
 
@@ -147,10 +147,7 @@ def access_points_of_another_ring() -> None:
 def silent_link_not_gone_around() -> None:
     """No other node is asked whether it reaches a peer whose link is silent."""
 
-    def open_(self: Relaying, peer: Peer) -> list[int]:
-        return []
-
-    replace(Relaying.open, open_)
+    replace(Relaying.open, lambda self, peer: [])
 
 
 @fault(
@@ -209,10 +206,7 @@ def batches_acknowledge_nothing() -> None:
 def disconnects_are_not_measured() -> None:
     """A replay buffer is made for the disconnect that is assumed, however long they take."""
 
-    def disconnect(self: Backlog, now: float) -> float:
-        return self._assumed
-
-    replace(Backlog.disconnect, disconnect)
+    replace(Backlog.disconnect, lambda self, now: self._assumed)
 
 
 @fault(

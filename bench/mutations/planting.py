@@ -2,12 +2,14 @@
 
 A fault is a function that calls `replace` (or `replaced`, for as long as another call runs) with
 the original symbol and with what stands in its place. The symbol is Python, not text: a tool that
-renames it renames it here as well, and mypy refuses a fault whose symbol or signature is gone.
-Faults are planted before any node is built, in a process of their own (tests/conftest.py).
+renames it renames it here as well, mypy refuses a fault whose symbol is gone, and `replace` one
+with other parameters. Faults are planted before any node is built, in a process of their own
+(tests/conftest.py).
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,9 +71,13 @@ def replace(original: Callable[P, R], by: Callable[P, R]) -> Callable[[], None]:
     """Put `by` in the place of a method (``Class.method``) or a module's function, wherever our
     modules have imported the function. Returns what undoes it.
 
-    Raises ValueError if `original` is not what its name refers to: it was replaced already.
+    Raises ValueError if `original` is not what its name refers to: it was replaced already; or if
+    `by` has other parameters, so that a call would fail for a reason that is not the fault's.
     """
     function: Any = original
+    wanted, has = (list(inspect.signature(each).parameters) for each in (function, by))
+    if has[: len(wanted)] != wanted:
+        raise ValueError(f"{function.__qualname__} has the parameters {', '.join(wanted)}")
     *path, name = function.__qualname__.split(".")
     owner: Any = sys.modules[function.__module__]
     for part in path:

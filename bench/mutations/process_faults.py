@@ -8,13 +8,10 @@ from bench.mutations.planting import fault, replace
 from canopy.client.session import ControlSession
 from canopy.wire.control.client_connection import ReplayBuffer
 from canopy.wire.folder import DataFolder
-from canopy.wire.state_file import NodeIdentity, StateCommits
+from canopy.wire.state_file import StateCommits
 from overlay.links.handshake import Handshake
-from overlay.links.messages import Superseded
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from canopy.client.frames import Sized
 
 from bench.mutations.planting import replace_constant
@@ -22,7 +19,6 @@ from canopy.wire import folder
 from canopy.wire.admin import http
 from overlay import phrases
 from overlay.links.session import LinkSession
-from overlay.machine import Message
 
 DISK = "tests/canopy/wire/test_wire_disk.py"
 
@@ -77,10 +73,7 @@ def failed_write_forgotten() -> None:
 def any_state_accepted() -> None:
     """A node starts with the state of another node, or of later starts than it knows of."""
 
-    def _compare(self: DataFolder, known: NodeIdentity, owner: NodeIdentity | None) -> None:
-        pass
-
-    replace(DataFolder._compare, _compare)
+    replace(DataFolder._compare, lambda self, known, owner: None)
 
 
 @fault(
@@ -91,10 +84,7 @@ def any_state_accepted() -> None:
 def copied_folder_counts_on() -> None:
     """A node whose folder was put back from an older copy counts its starts on from there."""
 
-    def founding_time(path: Path, now: int) -> int:
-        return now
-
-    replace(folder.founding_time, founding_time)
+    replace(folder.founding_time, lambda path, now: now)
 
 
 @fault(
@@ -105,10 +95,7 @@ def copied_folder_counts_on() -> None:
 def superseded_goes_on() -> None:
     """A process goes on though a peer has reported that a later one has its node's id."""
 
-    def on_superseded(self: Handshake, frame: Superseded) -> None:
-        pass
-
-    replace(Handshake.on_superseded, on_superseded)
+    replace(Handshake.on_superseded, lambda self, connection, frame: None)
 
 
 @fault(
@@ -119,10 +106,7 @@ def superseded_goes_on() -> None:
 def formulas_in_tables() -> None:
     """A text that a spreadsheet calculates is exported as it is."""
 
-    def _harmless(text: str) -> str:
-        return phrases.CONTROL.sub("", text)
-
-    replace(phrases.harmless, _harmless)
+    replace(phrases.harmless, lambda text: phrases.CONTROL.sub("", text))
 
 
 @fault(
@@ -131,10 +115,7 @@ def formulas_in_tables() -> None:
 def unknown_message_sent() -> None:
     """A node sends optional messages to peers that have not named the capability."""
 
-    def understands(self: LinkSession, message: Message) -> bool:
-        return True
-
-    replace(LinkSession.understands, understands)
+    replace(LinkSession.understands, lambda self, message: True)
 
 
 @fault(

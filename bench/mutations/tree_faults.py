@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from bench.mutations.planting import fault, replace
-from matching import Interval
 from matching.constraint import Constraint, plain_constraint
 from matching.selector.expression import Comparison, Expression, Literal
 from overlay.chord.events import Replanted
-from overlay.machine import NodeId, Peer
+from overlay.machine import NodeId
 from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.visit_scheduler import VisitScheduler
-from overlay.upper_tree.messages import Registration, Renew
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees, PendingRegistration
 from overlay.upper_tree.owner.rebalance import Rebalance
@@ -23,7 +21,6 @@ from overlay.upper_tree.owner.registrations.registration_ends import (
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
-from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap, tree_children
 from overlay.upper_tree.pivots import _by_hash
 from overlay.upper_tree.sliced_inbox import SlicedInbox
@@ -39,10 +36,7 @@ def suback_before_invalidation() -> None:
     """A SUBACK does not wait until no publisher has a cached summary that lacks the
     registration."""
 
-    def is_admitted(self: SummaryServer, pending: PendingRegistration) -> bool:
-        return True
-
-    replace(SummaryServer.is_admitted, is_admitted)
+    replace(SummaryServer.is_admitted, lambda self, pending: True)
 
 
 @fault(
@@ -64,10 +58,7 @@ def inherited_summaries_are_trusted() -> None:
 def suback_ignores_serving_leases() -> None:
     """A SUBACK does not wait until a lost host's serving lease has run out."""
 
-    def has_serving_stale(self: HostSupervisor, owned: OwnedTree) -> bool:
-        return self.has_reachable_stale(owned)
-
-    replace(HostSupervisor.has_serving_stale, has_serving_stale)
+    replace(HostSupervisor.has_serving_stale, lambda self, owned: self.has_reachable_stale(owned))
 
 
 @fault(
@@ -78,10 +69,7 @@ def suback_ignores_serving_leases() -> None:
 def renewals_ignored() -> None:
     """An owner ignores renewals, so that the leases of all registrations lapse."""
 
-    def on_renew(self: RegistrationEnds, sender: Peer, message: Renew) -> None:
-        pass
-
-    replace(RegistrationEnds.on_renew, on_renew)
+    replace(RegistrationEnds.on_renew, lambda self, sender, message: None)
 
 
 @fault(
@@ -92,10 +80,7 @@ def renewals_ignored() -> None:
 def leases_never_lapse() -> None:
     """Registrations of dead subscribers never lapse."""
 
-    def lapsed(self: RegistrationLeases, tree: Tree, now: float) -> tuple[str, ...]:
-        return ()
-
-    replace(RegistrationLeases.lapsed, lapsed)
+    replace(RegistrationLeases.lapsed, lambda self, tree, now: ())
 
 
 @fault(
@@ -163,10 +148,7 @@ def replanted_trees_answered_early() -> None:
 def merge_before_registrations_adopted() -> None:
     """A cluster of a ring that ends reports its registrations adopted when they are not."""
 
-    def _missing(self: RegistryMerge) -> Iterator[tuple[str, list[Registration]]]:
-        return iter(())
-
-    replace(RegistryMerge._missing, _missing)
+    replace(RegistryMerge._missing, lambda self: iter(()))
 
 
 @fault(
@@ -229,10 +211,7 @@ def leaving_host_stops_before_its_successor_serves() -> None:
 def idle_host_matches_all_at_once() -> None:
     """A host that has nothing else to do matches a whole visit in one turn, however slow it is."""
 
-    def _fits_turn(self: VisitScheduler, events: int) -> bool:
-        return True
-
-    replace(VisitScheduler._fits_turn, _fits_turn)
+    replace(VisitScheduler._fits_turn, lambda self, events: True)
 
 
 @fault(
@@ -294,10 +273,7 @@ def registering_shares_constraints_by_value() -> None:
 def registering_ignores_the_next_map() -> None:
     """A registration that comes during a change is installed at the hosts of the present map."""
 
-    def hosts_for(self: OwnedTree, registration: Registration) -> Mapping[NodeId, Peer]:
-        return self.tree.map.hosts_of(registration)
-
-    replace(OwnedTree.hosts_for, hosts_for)
+    replace(OwnedTree.hosts_for, lambda self, registration: self.tree.map.hosts_of(registration))
 
 
 @fault(
@@ -308,7 +284,4 @@ def registering_ignores_the_next_map() -> None:
 def registering_takes_first_of_equal_pivots() -> None:
     """Of pivots with equal traffic the first is taken, in whatever order they come."""
 
-    def equal(pivot: tuple[str, Interval]) -> str:
-        return ""
-
-    replace(_by_hash, equal)
+    replace(_by_hash, lambda pivot: "")

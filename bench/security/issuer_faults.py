@@ -18,7 +18,7 @@ from canopy.wire.keys.rotation import RENEW_AGAIN, RenewalTimes
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport.tls import Chain, TlsError
 from overlay.machine import NodeId
-from overlay.rights import Principal, Role
+from overlay.rights import Principal
 
 ISSUERS = "tests/attacks/certificates/test_attacks_issuers.py"
 ROTATION = "tests/attacks/certificates/test_attacks_rotation.py"
@@ -28,10 +28,7 @@ ROTATION = "tests/attacks/certificates/test_attacks_rotation.py"
 def issuers_restriction_ignored() -> None:
     """What a restricted issuer has signed is believed like anybody's."""
 
-    def nothing(self: Restriction, role: Role, tenant: str, place: int) -> str:
-        return ""
-
-    replace(Restriction.refusal, nothing)
+    replace(Restriction.refusal, lambda self, role, tenant, place: "")
 
 
 @fault("A5", ISSUERS, "test_with_an_issuer_all_that_it_has_signed_is_revoked")
@@ -66,10 +63,7 @@ def issuers_places_are_not_kept() -> None:
 def issuers_sign_for_any_time() -> None:
     """How long a certificate holds is up to who signs it."""
 
-    def any_time(certificate: x509.Certificate) -> None:
-        return None
-
-    replace(check_times, any_time)
+    replace(check_times, lambda certificate: None)
 
 
 @fault("A6", ROTATION, "test_who_knows_the_new_root_hears_nothing_more_of_the_former_issuer")

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from typing import Any
 
 from bench.mutations.planting import fault, replace
-from canopy.client.remote import AccessFile, _check_node
+from canopy.client.remote import _check_node
 from canopy.gateway.access import GatewayRules, Permission
 from canopy.gateway.mqtt.door import _Session, _Subscription
 from canopy.traces.writer import Redaction
 from canopy.wire.control.scopes import refusal
 from canopy.wire.driver import TrioDriver
-from canopy.wire.token_file import ProgramToken
-from canopy.wire.transport.connection import Connection
-from overlay.client import Command
 
 PROGRAMS = "tests/attacks/test_attacks_programs.py"
 
@@ -24,20 +20,14 @@ PROGRAMS = "tests/attacks/test_attacks_programs.py"
 def programs_may_ask_anything() -> None:
     """A token allows every command, whatever its scopes are."""
 
-    def never(token: ProgramToken, command: Command) -> str:
-        return ""
-
-    replace(refusal, never)
+    replace(refusal, lambda token, command: "")
 
 
 @fault("A44", PROGRAMS, "test_the_secret_is_shown_to_no_other_node")
 def programs_show_their_secret_to_any_node() -> None:
     """A program does not look which node answers before it sends its token."""
 
-    def unchecked(secured: ssl.SSLSocket, access: AccessFile) -> None:
-        pass
-
-    replace(_check_node, unchecked)
+    replace(_check_node, lambda secured, access: None)
 
 
 @fault(
@@ -64,10 +54,7 @@ def redaction_keeps_attributes() -> None:
 def keys_connect_without_bound() -> None:
     """One key may keep as many accepted connections as it opens."""
 
-    def unbounded(self: TrioDriver, new: Connection) -> None:
-        pass
-
-    replace(TrioDriver._bound_key, unbounded)
+    replace(TrioDriver._bound_key, lambda self, new: None)
 
 
 @fault(
@@ -76,10 +63,7 @@ def keys_connect_without_bound() -> None:
 def gateway_token_does_not_confine() -> None:
     """A follower gets all that it asks for, not only what its token allows."""
 
-    def unconfined(self: Permission, selector: str) -> str:
-        return selector
-
-    replace(Permission.confined, unconfined)
+    replace(Permission.confined, lambda self, selector: selector)
 
 
 @fault(

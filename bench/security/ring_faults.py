@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from bench.mutations.planting import fault, replace
 from overlay.chord.ring_merge import Merging
-from overlay.lower_random.messages import RingHint
 from overlay.lower_random.peer_records import PeerRecords
-from streams.directory.entry import StreamEntry, fault_in_entry
+from streams.directory.entry import fault_in_entry
 
 HONEST = "tests/attacks/test_attacks_honest.py"
 
@@ -19,27 +18,18 @@ HONEST = "tests/attacks/test_attacks_honest.py"
 def lured_smaller_ring_id_wins_alone() -> None:
     """Of two rings the smaller id wins, however many voters serve in each."""
 
-    def smaller(self: Merging, ring: str) -> bool:
-        return ring < self.state.ring
-
-    replace(Merging._is_better, smaller)
+    replace(Merging._is_better, lambda self, ring: ring < self.state.ring)
 
 
 @fault("A22", HONEST, "test_a_ring_that_somebody_invents_locks_no_leaf_out[a member]")
 def rings_are_heard_of_from_anybody() -> None:
     """A hint about the ring is believed without its primary's word."""
 
-    def is_good_hint(self: PeerRecords, hint: RingHint) -> bool:
-        return True
-
-    replace(PeerRecords.is_good_hint, is_good_hint)
+    replace(PeerRecords.is_good_hint, lambda self, hint: True)
 
 
 @fault("A22", HONEST, "test_a_stream_that_no_owner_has_founded_is_not_taken_in")
 def streams_are_taken_in_unseen() -> None:
     """The owner of streams takes in what a node says it has shards of, whatever its options."""
 
-    def nothing(entry: StreamEntry) -> str:
-        return ""
-
-    replace(fault_in_entry, nothing)
+    replace(fault_in_entry, lambda entry: "")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from cryptography import x509
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.wire.directory import kademlia_fixes
 from canopy.wire.directory.local_network import Announcements
-from canopy.wire.directory.signed_kademlia import Address, Cookies
+from canopy.wire.directory.signed_kademlia import Cookies
 from canopy.wire.directory.signed_records import DirectoryKeys
 from canopy.wire.keys import beliefs
 from canopy.wire.keys.beliefs import Beliefs
@@ -20,26 +20,20 @@ from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import FrameFormat, FrameReader
-from canopy.wire.transport.tls import Chain, new_context
+from canopy.wire.transport.tls import new_context
 from matching import Value
 from overlay.chord.cluster.election import Election
 from overlay.chord.cluster.messages import VoteReply
-from overlay.chord.messages import Cluster
 from overlay.chord.ring_merge import Merging
-from overlay.client import Event
-from overlay.links.connections import LinkConnection
 from overlay.links.handshake import is_of_another
-from overlay.links.messages import Frame
 from overlay.lower_random.messages import Relayed
-from overlay.machine import Message, NodeId, Peer
+from overlay.machine import Message, Peer
 from overlay.rights import Principal, refusal
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.delivery.event_counts import EventCounts
 from overlay.upper_tree.host.assigned_trees import AssignedTrees
-from overlay.upper_tree.messages import Registration
 from overlay.upper_tree.owner.registrations.registry import LeafQuota
-from overlay.upper_tree.owner.tree_log import LeafHoldings
 from overlay.upper_tree.owner_claims import OwnerClaims
 
 RIGHTS = "tests/attacks/test_attacks_rights.py"
@@ -52,20 +46,14 @@ TENANTS = "tests/attacks/test_attacks_tenants.py"
 def security_believes_any_greeting() -> None:
     """A greeting may name another node than the certificate does."""
 
-    def never(connection: LinkConnection, frame: Frame) -> bool:
-        return False
-
-    replace(is_of_another, never)
+    replace(is_of_another, lambda connection, frame: False)
 
 
 @fault("A11", RIGHTS, "test_what_is_beyond_a_role_is_refused_and_the_session_closed")
 def security_asks_for_no_rights() -> None:
     """Every message of an authenticated node is dispatched, whatever its role."""
 
-    def nothing(sender: Principal, message: Message) -> str:
-        return ""
-
-    replace(refusal, nothing)
+    replace(refusal, lambda sender, message: "")
 
 
 @fault(
@@ -88,10 +76,7 @@ def security_believes_epochs_of_strangers() -> None:
 def security_believes_the_end_of_a_ring() -> None:
     """One node's word that a ring has ended is enough, whoever it is."""
 
-    def always(self: Merging, sender: Peer, ring: str) -> bool:
-        return True
-
-    replace(Merging._believes, always)
+    replace(Merging._believes, lambda self, sender, ring: True)
 
 
 @fault(
@@ -102,10 +87,7 @@ def security_believes_the_end_of_a_ring() -> None:
 def security_counts_forged_events_as_seen() -> None:
     """An event that fails the recheck counts as seen all the same."""
 
-    def nothing(self: EventCounts, events: Iterable[Event]) -> None:
-        return None
-
-    replace(EventCounts.discard, nothing)
+    replace(EventCounts.discard, lambda self, events: None)
 
 
 @fault(
@@ -155,30 +137,21 @@ def security_asks_for_no_certificate() -> None:
 def security_ignores_revocations() -> None:
     """A certificate that the root vouches for is believed, though its node was revoked."""
 
-    def believing(self: NodeSecurity, chain: Chain) -> Principal:
-        return read_chain_der(chain).node.principal
-
-    replace(NodeSecurity.identify, believing)
+    replace(NodeSecurity.identify, lambda self, chain: read_chain_der(chain).node.principal)
 
 
 @fault("A10", TRANSPORT, "test_a_list_of_revocations_needs_the_issuers_signature")
 def security_takes_lists_of_anybody() -> None:
     """Whoever signs a list of revocations or a certificate is taken for an authority."""
 
-    def always(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> bool:
-        return True
-
-    replace(is_signed_by, always)
+    replace(is_signed_by, lambda certificate, authorities: True)
 
 
 @fault("A12", TRANSPORT, "test_an_address_has_so_many_accepts_in_a_second")
 def security_accepts_without_bound() -> None:
     """An address may open as many connections as it likes."""
 
-    def always(self: AcceptLimits, host: str, now: float) -> bool:
-        return True
-
-    replace(AcceptLimits.admits, always)
+    replace(AcceptLimits.admits, lambda self, host, now: True)
 
 
 @fault(
@@ -187,20 +160,14 @@ def security_accepts_without_bound() -> None:
 def security_uses_readable_keys() -> None:
     """A node uses keys that other users of the machine can read."""
 
-    def nothing(self: KeyFolder) -> None:
-        return None
-
-    replace(KeyFolder.check, nothing)
+    replace(KeyFolder.check, lambda self: None)
 
 
 @fault("A32", TENANTS, "test_what_a_tenant_asks_for_is_intersected_and_operators_are_not")
 def policy_is_not_intersected() -> None:
     """Owners keep what a tenant asks for as it is."""
 
-    def everything(self: Confinement, tenant: str, selector: str) -> str:
-        return selector
-
-    replace(Confinement.narrow, everything)
+    replace(Confinement.narrow, lambda self, tenant, selector: selector)
 
 
 @fault("A32", "tests/attacks/test_attacks_confinement.py", "test_nothing_leaks")
@@ -235,11 +202,8 @@ def policy_is_not_needed() -> None:
     def open_to_all(self: Confinement, tenant: str) -> TenantPolicy:
         return TenantPolicy("TRUE", "TRUE") if self.reason else original(self, tenant)
 
-    def never(self: Confinement, tenant: str) -> str:
-        return ""
-
     replace(Confinement.of, open_to_all)
-    replace(Confinement.denial, never)
+    replace(Confinement.denial, lambda self, tenant: "")
 
 
 @fault(
@@ -250,10 +214,7 @@ def policy_is_not_needed() -> None:
 def security_obeys_any_voter() -> None:
     """A host takes the orders of every voter."""
 
-    def always(self: OwnerClaims, node: NodeId, cluster: Cluster | None) -> bool:
-        return True
-
-    replace(OwnerClaims._is_known, always)
+    replace(OwnerClaims._is_known, lambda self, node, cluster: True)
 
 
 @fault(
@@ -299,20 +260,14 @@ def security_directory_answers_anybody() -> None:
 def security_directory_asks_for_no_cookie() -> None:
     """Where nodes have keys the directory does not look whether an address receives."""
 
-    def always(self: Cookies, cookie: bytes, address: Address) -> bool:
-        return True
-
-    replace(Cookies.holds, always)
+    replace(Cookies.holds, lambda self, cookie, address: True)
 
 
 @fault("A47", SIGNED_DIRECTORY, "test_what_no_node_has_signed_is_not_read")
 def security_directory_believes_any_record() -> None:
     """A record of the directory is believed, whoever has signed it."""
 
-    def always(self: DirectoryKeys, node: NodeId, chain: Chain) -> bool:
-        return True
-
-    replace(DirectoryKeys.vouches, always)
+    replace(DirectoryKeys.vouches, lambda self, node, chain: True)
 
 
 @fault(
@@ -323,39 +278,25 @@ def security_directory_believes_any_record() -> None:
 def security_announcements_name_any_address() -> None:
     """A node dials whatever address is announced on its local network."""
 
-    def always(self: Announcements, host: str) -> bool:
-        return True
-
-    replace(Announcements._is_near, always)
+    replace(Announcements._is_near, lambda self, host: True)
 
 
 @fault("A33", TENANTS, "test_a_leaf_over_its_quota_is_refused_and_hears_why")
 def security_has_no_quotas() -> None:
     """A leaf may ask for as much as it likes."""
 
-    def nothing(self: Quotas, sender: Principal, message: Message) -> None:
-        return None
-
-    replace(Quotas.outcome, nothing)
+    replace(Quotas.outcome, lambda self, sender, message: None)
 
 
 @fault("A33", TENANTS, "test_an_owner_takes_no_more_of_a_leaf_that_does_not_look")
 def security_owners_take_all_of_a_leaf() -> None:
     """An owner does not look at what a leaf has, and plants all trees that it asks for."""
 
-    def always(
-        self: LeafQuota, registration: Registration, held: LeafHoldings, fresh: int, plants: bool
-    ) -> bool:
-        return True
-
-    replace(LeafQuota.takes, always)
+    replace(LeafQuota.takes, lambda self, registration, held, fresh, plants: True)
 
 
 @fault("A28", TENANTS, "test_leaves_get_what_they_want_and_pass_nothing_on")
 def security_delegates_to_leaves() -> None:
     """Hosts do not look whether a delegate is a leaf, whose deliveries others refuse."""
 
-    def never(self: AssignedTrees, node: NodeId) -> bool:
-        return False
-
-    replace(AssignedTrees.is_leaf, never)
+    replace(AssignedTrees.is_leaf, lambda self, node: False)

@@ -16,11 +16,10 @@ from canopy.wire.transport import connection
 from canopy.wire.transport.accept_limits import HandshakeTurns
 from canopy.wire.transport.local_users import Address, SocketOwner, owner_of
 from canopy.wire.transport.tls import TlsPipe, new_context
-from overlay.links.statements import Chain
-from overlay.machine import Message, NodeId
+from overlay.machine import Message
 from overlay.rights import Principal, refusal
 from overlay.upper_tree.messages import Register
-from streams.shard.hosting.shard_hosts import HostedShard, ShardHosts
+from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.tenant_rules import named
 
 NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
@@ -61,10 +60,7 @@ def strangers_are_heard_after_their_goodbye() -> None:
 def revoked_keys_have_other_ids() -> None:
     """Who is revoked is believed under the next id of its key."""
 
-    def alone(key: bytes, generation: int) -> tuple[NodeId, ...]:
-        return (certificates.node_id(key, generation),)
-
-    replace(certificates.ids_of, alone)
+    replace(certificates.ids_of, lambda key, generation: (certificates.node_id(key, generation),))
 
 
 @fault(
@@ -75,10 +71,7 @@ def revoked_keys_have_other_ids() -> None:
 def views_take_ids_that_nobody_has_certified() -> None:
     """An entry of a view whose node has signed it is good, whoever made its key."""
 
-    def anybody(self: KeySigner, node: NodeId, chain: Chain, votes: bool = False) -> bool:
-        return True
-
-    replace(KeySigner.vouches, anybody)
+    replace(KeySigner.vouches, lambda self, node, chain, votes=False: True)
 
 
 @fault("A27", TENANTS, "test_a_registration_replaces_no_other_node_s")
@@ -96,10 +89,7 @@ def registrations_replace_those_of_others() -> None:
 def tenants_read_as_others() -> None:
     """A tenant's durable consumers and producers have the names that its programs give them."""
 
-    def as_said(sender: Principal, name: str) -> str:
-        return name
-
-    replace(named, as_said)
+    replace(named, lambda sender, name: name)
 
 
 @fault("A42", USERS, "test_another_user_of_the_machine_is_refused")
@@ -118,10 +108,7 @@ def users_of_the_machine_are_heard() -> None:
 def users_end_nodes_by_a_greeting() -> None:
     """Without keys a Hello with the node's own id ends its process, whoever says it."""
 
-    def never(self: NodeProcess) -> bool:
-        return False
-
-    replace(NodeProcess._is_alone_with_its_id, never)
+    replace(NodeProcess._is_alone_with_its_id, lambda self: False)
 
 
 @fault("A9", TRANSPORT, "test_handshakes_of_all_other_machines_have_one_rate")
@@ -148,10 +135,7 @@ def who_never_reads_is_written_to() -> None:
 def shards_hear_any_member() -> None:
     """A replica of a shard hears members that have no part in it."""
 
-    def _may_speak(self: ShardHosts, hosted: HostedShard, node: NodeId, message: object) -> bool:
-        return True
-
-    replace(ShardHosts._may_speak, _may_speak)
+    replace(ShardHosts._may_speak, lambda self, hosted, node, message: True)
 
 
 @fault("A4", TRANSPORT, "test_a_certificate_holds_for_its_time[expired]")

@@ -8,7 +8,7 @@ from typing import Any
 from bench.mutations.planting import fault, replace
 from canopy.spark import segments
 from canopy.spark.sink import _Writer
-from streams.log.lost_rows import LostRows, lost_to
+from streams.log.lost_rows import lost_to
 from streams.log.state import ConsumerPosition, Entry, ShardState
 from streams.log.zones import ZoneMap
 from streams.services.read import history
@@ -24,10 +24,7 @@ def readings_miss_a_chunk_at_the_seam() -> None:
     """A reading joins the tail of a shard when one chunk before the tail is not looked at."""
     original = HistoryScan.is_at
 
-    def is_at(self: HistoryScan, number: int) -> bool:
-        return original(self, number - 1)
-
-    replace(original, is_at)
+    replace(original, lambda self, number: original(self, number - 1))
 
 
 @fault(
@@ -91,10 +88,7 @@ def consumers_are_not_fenced() -> None:
 def positions_survive_lost_rows() -> None:
     """A reading goes on at an offset whose rows are lost, behind others that have their offsets."""
 
-    def lost_to_(lost: tuple[LostRows, ...], position: int, losses: int) -> LostRows | None:
-        return None
-
-    replace(lost_to, lost_to_)
+    replace(lost_to, lambda lost, position, losses: None)
 
 
 @fault(
@@ -106,10 +100,7 @@ def spark_batches_have_no_step() -> None:
     """A task of a batch that is done again appends behind what is there."""
     original = _Writer._append
 
-    def _append(self: _Writer, batches: Iterator[Any], producer: str, step: int) -> Any:
-        return original(self, batches, producer, 0)
-
-    replace(original, _append)
+    replace(original, lambda self, batches, producer, step: original(self, batches, producer, 0))
 
 
 @fault(

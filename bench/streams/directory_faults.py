@@ -66,10 +66,7 @@ def stream_owner_nominates_unasked() -> None:
 def stream_lost_replica_is_not_replaced() -> None:
     """The owner of a stream waits for a replica for ever."""
 
-    def _is_gone(self: Supervision, node: NodeId, now: float) -> bool:
-        return False
-
-    replace(Supervision._is_gone, _is_gone)
+    replace(Supervision._is_gone, lambda self, node, now: False)
 
 
 @fault("S13", DIRECTORY, "test_a_stream_of_which_no_directory_knows_is_brought_back_by_who_has_it")
@@ -105,7 +102,4 @@ def stream_that_its_owner_does_not_know_counts_as_removed() -> None:
 def stream_forks_know_all_names() -> None:
     """A fork founds a stream, or says that there is none, before it was told what nodes have."""
 
-    def never(self: StreamOwner) -> bool:
-        return False
-
-    replace(StreamOwner._is_in_doubt, never)
+    replace(StreamOwner._is_in_doubt, lambda self: False)

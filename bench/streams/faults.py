@@ -9,13 +9,12 @@ from typing import Any
 from bench.mutations.planting import fault, replace
 from canopy.wire.shards.log_disk import FileLogDisk, _Shard
 from canopy.wire.shards.shard_list import ShardList
-from overlay.consensus import Tracker, Vote, may_vote
-from overlay.machine import NodeId, Peer
+from overlay.consensus import Tracker, may_vote
+from overlay.machine import Peer
 from streams.log import chunk as chunks
-from streams.log.chunk import HEAD, Chunk
+from streams.log.chunk import HEAD
 from streams.log.recovery import FoundHole
 from streams.log.shard_log import Segment
-from streams.shard.messages import ShardVoteReply
 from streams.shard.repair import Repair
 from streams.shard.replica import Replica, ShardCampaign
 from streams.shard.retention import EVERYTHING, Keep, floor_of
@@ -57,10 +56,7 @@ def shard_sealed_by_a_minority() -> None:
     """A candidate for a shard leads without the votes of a majority."""
     original = ShardCampaign.is_enough
 
-    def is_enough(self: ShardCampaign) -> bool:
-        return bool(self.votes and self.replica.replicas)
-
-    replace(original, is_enough)
+    replace(original, lambda self: bool(self.votes and self.replica.replicas))
 
 
 @fault("S1", REPLICATION, "test_the_highest_epoch_wins_and_not_the_longest_log")
@@ -68,20 +64,14 @@ def shard_longest_log_wins() -> None:
     """A candidate for a shard takes the log with the most chunks, whatever its last epoch."""
     original = ShardCampaign.furthest
 
-    def furthest(self: ShardCampaign) -> tuple[Peer, ShardVoteReply]:
-        return max(self.votes.values(), key=lambda vote: vote[1].position[1])
-
-    replace(original, furthest)
+    replace(original, lambda self: max(self.votes.values(), key=lambda vote: vote[1].position[1]))
 
 
 @fault("S1", REPLICATION, "test_a_vote_survives_a_restart_and_holds_against_lower_epochs")
 def shard_vote_is_not_stored() -> None:
     """A shard's replica forgets at a restart for whom it has voted in which epoch."""
 
-    def always(last: Vote | None, epoch: int, candidate: NodeId) -> bool:
-        return True
-
-    replace(may_vote, always)
+    replace(may_vote, lambda last, epoch, candidate: True)
 
 
 @fault("S1", SHARDS, "test_nothing_is_answered_before_it_is_synced")
@@ -161,10 +151,7 @@ def shard_damaged_replica_leads() -> None:
 def shard_damaged_range_is_served() -> None:
     """A shard's replica hands over chunks from its disk without a look at their CRC."""
 
-    def same(head: bytes, body: bytes | memoryview) -> int:
-        return int(HEAD.unpack(head)[2])
-
-    replace(chunks._crc, same)
+    replace(chunks._crc, lambda head, body: int(HEAD.unpack(head)[2]))
 
 
 @fault("S12", REPAIR, "test_a_hole_waits_for_who_may_have_what_was_in_it")
@@ -187,7 +174,4 @@ def shard_hole_is_given_up_after_a_while() -> None:
 def shard_repair_takes_bytes_unproved() -> None:
     """A shard's replica mends a hole with any valid chunk of the right number."""
 
-    def _is_wanted(self: Repair, chunk: Chunk) -> bool:
-        return chunk.number == self._wanted()[0]
-
-    replace(Repair._is_wanted, _is_wanted)
+    replace(Repair._is_wanted, lambda self, chunk: chunk.number == self._wanted()[0])

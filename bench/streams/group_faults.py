@@ -30,10 +30,7 @@ def groups_floor_passes_delayed_rows() -> None:
 def groups_give_two_rows_of_one_key() -> None:
     """A row is given to a member while another of its key is with one."""
 
-    def _may_go(self: Window, row: Pending) -> bool:
-        return not row.lease and not row.is_settled
-
-    replace(Window._may_go, _may_go)
+    replace(Window._may_go, lambda self, row: not row.lease and not row.is_settled)
 
 
 @fault("S6", GROUPS, "test_a_new_leader_waits_until_keys_of_the_former_one_are_free")

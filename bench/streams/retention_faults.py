@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bench.mutations.planting import fault, replace
 from streams.log.batches import Row
-from streams.log.shard_log import ShardLog
 from streams.log.table import KeyTable, NewestRow, TableView, key_of
 from streams.services.service import LedShard
 from streams.shard.leader import ShardLeader
@@ -29,10 +28,7 @@ def shard_retention_ignores_consumers() -> None:
 def shard_quota_is_ignored() -> None:
     """A full shard takes rows."""
 
-    def never(keep: Keep, log: ShardLog, floor: int, size: int, rows: int) -> str:
-        return ""
-
-    replace(over, never)
+    replace(over, lambda keep, log, floor, size, rows: "")
 
 
 @fault(
@@ -43,10 +39,7 @@ def shard_quota_is_ignored() -> None:
 def expired_rows_are_delivered() -> None:
     """History delivers rows that are past their time."""
 
-    def is_over(self: LedShard, time: int) -> bool:
-        return False
-
-    replace(LedShard.is_over, is_over)
+    replace(LedShard.is_over, lambda self, time: False)
 
 
 @fault("S9", TABLES_SOAK, "test_the_newest_rows_fold_to_what_was_committed_through_faults")
@@ -86,7 +79,4 @@ def table_forgets_deletions_too_early() -> None:
 def table_view_loses_replaced_rows() -> None:
     """A reading does not get the rows that were replaced while it read the newest ones."""
 
-    def replaced(self: TableView, offset: int) -> None:
-        return None
-
-    replace(TableView.replaced, replaced)
+    replace(TableView.replaced, lambda self, offset: None)

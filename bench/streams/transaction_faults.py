@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
@@ -11,11 +11,11 @@ from msgspec import structs
 from bench.mutations.planting import fault, replace
 from canopy import aio
 from overlay.machine import Peer
-from streams.log.batches import BatchHead, Row, join_batches
+from streams.log.batches import BatchHead, join_batches
 from streams.log.chunk import EVENTS
 from streams.programs.producer.messages import ForkChunkCopied
 from streams.programs.transaction.messages import DecideHalf, HalfNotKnown, PrepareHalf
-from streams.services.fork.fork_copies import NEW, MainRun, ShardForkCopies, _Job, _verdict
+from streams.services.fork.fork_copies import NEW, ShardForkCopies, _Job, _verdict
 from streams.services.fork.forks import Forks, _Fork
 from streams.services.half import Halves
 
@@ -96,12 +96,7 @@ def outbox_task_does_not_wait_for_its_statement() -> None:
 def forks_repeat_what_the_main_log_has() -> None:
     """Rows of a fork are appended without looking whether the main log has them."""
 
-    def verdict(
-        sequence: int, row: Row, runs: Iterable[MainRun], known: Mapping[int, tuple[Row, ...]]
-    ) -> str:
-        return NEW
-
-    replace(_verdict, verdict)
+    replace(_verdict, lambda sequence, row, runs, known: NEW)
 
 
 @fault("S8", FORKS, "test_a_fork_is_kept_until_its_copy_is_committed")

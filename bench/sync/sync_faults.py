@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from bench.mutations.planting import fault, replace
-from canopy.sync import conversions, verification
+from canopy.sync import conversions
 from canopy.sync.changes import (
     INSERT,
     SCHEMA,
     Change,
-    Table,
 )
 from canopy.sync.destinations.destination import Destination, SyncProgress
 from canopy.sync.destinations.sqlite import SqliteDestination
@@ -19,11 +17,8 @@ from canopy.sync.folded import Step
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources import sqlite_triggers
 from canopy.sync.sources.postgres import PostgresSource
-from canopy.sync.values import Row, Value
 from canopy.sync.verification import SyncComparison
-from overlay.machine import NodeId
 from streams.log import writers
-from streams.log.writers import Access, Asker
 
 WRITERS = "tests/attacks/streams/test_attacks_writers.py"
 SQLITE = "tests/canopy/sync/test_sync_sqlite.py"
@@ -33,30 +28,21 @@ SQLITE = "tests/canopy/sync/test_sync_sqlite.py"
 def sync_columns_of_large_integers_pass() -> None:
     """Columns of integers are handed on without a look at their size."""
 
-    def _are_small(values: Sequence[Value]) -> bool:
-        return True
-
-    replace(conversions._are_small, _are_small)
+    replace(conversions._are_small, lambda values: True)
 
 
 @fault("Y2", "tests/canopy/sync/test_sync_kept.py", "test_a_table_that_bends_values_is_refused")
 def sync_tables_that_were_there_are_not_read_back() -> None:
     """Nobody looks at what a table that was there before has made of values."""
 
-    def _doubtful(self: SqliteDestination, table: Table) -> dict[str, str]:
-        return {}
-
-    replace(SqliteDestination._doubtful, _doubtful)
+    replace(SqliteDestination._doubtful, lambda self, table: {})
 
 
 @fault("A43", WRITERS, "test_the_leader_takes_rows_of_a_stream_s_writers_only")
 def streams_take_rows_of_anybody() -> None:
     """The leader of a shard does not ask who may append to its stream."""
 
-    def denial(access: Access, producer: str, node: NodeId, asker: Asker | None) -> str:
-        return ""
-
-    replace(writers.denial, denial)
+    replace(writers.denial, lambda access, producer, node, asker: "")
 
 
 @fault("Y3", WRITERS, "test_a_forged_row_is_found_even_where_the_stream_is_asked")
@@ -64,10 +50,7 @@ def sync_verifying_believes_the_stream() -> None:
     """Rows that were changed between the states that are compared are compared with the stream
     only."""
 
-    def _keys(self: SyncComparison, table: Table, changed: verification._Changed) -> set[Row]:
-        return set()
-
-    replace(SyncComparison._keys, _keys)
+    replace(SyncComparison._keys, lambda self, table, changed: set())
 
 
 @fault(
@@ -89,10 +72,7 @@ def sync_later_tables_come_without_their_rows() -> None:
 def sync_lost_triggers_are_not_seen() -> None:
     """A SQLite table that was built again is taken to have its triggers still."""
 
-    def is_installed(database: sqlite3.Connection, table: Table, number: int) -> bool:
-        return True
-
-    replace(sqlite_triggers.is_installed, is_installed)
+    replace(sqlite_triggers.is_installed, lambda database, table, number: True)
 
 
 @fault("Y1", SQLITE, "test_rows_enter_and_leave_the_filter")

@@ -99,6 +99,13 @@ def test_the_page_is_that_of_the_rows() -> None:
     assert len(rows) < 225, "keep one fault of those that one test finds alike"
 
 
+def test_what_stands_in_the_place_of_a_function_has_its_parameters() -> None:
+    with pytest.raises(ValueError, match="parameters size, index"):
+        replace(tree_children, lambda size: iter(()))
+    with pytest.raises(ValueError, match="parameters size, index"):
+        replace(tree_children, lambda index, size: iter(()))
+
+
 def test_a_replaced_function_is_replaced_where_it_was_imported() -> None:
     original = tree_children
 
