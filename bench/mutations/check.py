@@ -225,13 +225,8 @@ def page(rows: Sequence[Row]) -> str:
         f"{sum(row['seconds'] for row in rows) / 60:.0f} minutes together "
         f"(load {run['load'][0]} to {run['load'][1]}).\n\n"
     )
-<<<<<<< HEAD
     some = f"Some of them; all are in `bench/results/{ROWS.name}`:\n\n"
     spec = f"{ROWS.name} | stands_for={SHOWN} | {columns}"
-=======
-    some = f"Those of two invariants; all rows are in `bench/results/{ROWS.name}`:\n\n"
-    spec = f"{ROWS.name} | stands_for=I3 or I5 | {columns}"
->>>>>>> 3c23c570 (Show the planted faults of two invariants on the page)
     return text + "\n".join(lines) + f"\n\n{some}<!-- table: {spec} -->\n"
 
 
