@@ -6,7 +6,7 @@ reads a clock or does IO (but for `engine.kernels`, which loads compiled code as
 
 Called by the overlay: a subscriber compiles selectors and registers their conjunctions, a host
 matches events with a `GroupedIndex`, the summaries of trees use the value space; by `sim` for its
-checks, and by the TUI for completion. docs/design/selectors.md describes the language, and
+checks, and by the TUI for completion. docs/reference/selectors.md describes the language, and
 docs/design/matching.md the indexes.
 
 Read in this order: `values` (the ordered space of an attribute's values, C6); `selector` (the

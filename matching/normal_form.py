@@ -31,7 +31,7 @@ from matching.selector.expression import (
     disjoin,
 )
 
-# Conjunctions of one selector: docs/design/selectors.md promises at least so many. Each is
+# Conjunctions of one selector: docs/reference/selectors.md promises at least so many. Each is
 # registered by itself, so this bounds what one subscription costs the overlay.
 MAX_CONJUNCTIONS = 1024
 

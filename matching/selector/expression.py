@@ -64,7 +64,7 @@ class SelectorError(ValueError):
 # tree that the interpreter and Spark evaluate.
 MAX_DEPTH = 128
 
-# Bytes of UTF-8. docs/design/selectors.md promises at least 8 KiB; canonical text can be twice as
+# Bytes of UTF-8. docs/reference/selectors.md promises as many; canonical text can be twice as
 # long as its source (spaces around operators), and has to be accepted again by other nodes.
 MAX_TEXT = 16 * 1024
 

@@ -49,8 +49,7 @@ MACHINES_MOST = 1_024
 HOSTS_SHARE = 0.5
 """The share of a machine's processors that hosts are to have; the others are publishers' and
 interested nodes'. Measured once on a busy machine: eight nodes on two processors take a third of
-the processor time per event with one host that they take with four
-(docs/design/attribute-trees.md)."""
+the processor time per event with one host that they take with four."""
 
 
 EventRate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]

@@ -448,8 +448,8 @@ def _turns(rng: Random, nodes: int) -> list[Fault]:
 
 
 def _with_like_clocks(scenario: Scenario) -> Scenario:
-    """Let wall clocks differ by less than an hour, as certificates and signed records allow
-    (docs/design/security.md, A4); some are turned three times."""
+    """Let wall clocks differ by less than an hour, as certificates and signed records allow (A4 in
+    tests/attacks/attacks.md); some are turned three times."""
 
     def alike(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
         return tuple(

@@ -30,8 +30,7 @@ the event once more): 4,096 ids of some 30 bytes keep a message far under a fram
 
 NAMED_FROM = 16
 """Registrations of one node at a host from which a delivery names one that matches: some ten bytes
-per event. Already with 64 matching takes a node three times as long as the check (measured,
-docs/design/delivery.md)."""
+per event. Already with 64 matching takes a node three times as long as the check (measured)."""
 
 ANNOUNCE_AGAIN = 1.0
 """After so long a publisher is sent all locations once more. Until then one that has forgotten them
