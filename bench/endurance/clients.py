@@ -152,7 +152,6 @@ class CheckedSubscriber(EnduranceClient):
 
     def work(self, client: ControlClient) -> None:
         """Subscribe, and note each delivery and each report of lost events."""
-        self.is_subscribed.clear()
         sessions: dict[str, Session] = {}
         mine: list[Session] = []
         try:
@@ -168,6 +167,7 @@ class CheckedSubscriber(EnduranceClient):
                 self._listen(client, sessions, 0.5)
             self.leave(client, sessions)
         finally:
+            self.is_subscribed.clear()
             for session in mine:
                 session.until = min(session.until, time.monotonic())
 

@@ -114,7 +114,9 @@ EVERY: Final = 10
 class Ledger:
     """What was published, subscribed and delivered in the run; written by many threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, margin: float = MARGIN) -> None:
+        """`margin`: seconds before a session's end from which on it is owed nothing."""
+        self.margin = margin
         self.asked = array("d")
         self.answered = array("d")  # NaN: no receipt
         self.refused = 0
@@ -201,7 +203,7 @@ class Ledger:
                 continue
             event = attributes(number)
             for session in self.sessions:
-                if asked < session.since or answered > session.until - MARGIN:
+                if asked < session.since or answered > session.until - self.margin:
                     continue
                 if SELECTORS[session.wanted].means(event):
                     owed += 1

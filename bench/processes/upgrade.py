@@ -3,11 +3,11 @@
 All nodes run the old version, programs publish, subscribe, append to a stream and share its rows in
 a group; then each node in turn is stopped in order and started with the new version, and, with
 `--back`, with the old one again. Afterwards each subscriber must have got every event that was
-admitted while it was subscribed, once, the stream must have each acknowledged row, once and in
-order, and the group's members must have got each row that the group wants, and none again after it
-was done with. The old version is a commit or another checkout of Canopy (`--old`), or this one that
-offers the oldest version of the protocol that it speaks. With `--keys` all nodes have certificates
-of an issuer at the first node, and speak TLS.
+published and got its receipt while it was subscribed, once, and nothing else, the stream must have
+each acknowledged row, once and in order, and the group's members must have got each row that the
+group wants, and none again after it was done with. The old version is a commit or another checkout
+of Canopy (`--old`), or this one that offers the oldest version of the protocol that it speaks. With
+`--keys` all nodes have certificates of an issuer at the first node, and speak TLS.
 
     python -m bench.processes.upgrade --nodes 12 --keys
     python -m bench.processes.upgrade --old v0.1.0 --back
@@ -22,34 +22,22 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
 import time
-from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from bench.command import parser, show
+from bench.endurance.clients import CheckedSubscriber, LoadPublisher
+from bench.endurance.load import SELECTORS
+from bench.endurance.oracle import Ledger
 from bench.processes.nodes import ROOT, free_port
 from bench.streams.hostile.account import Account
 from bench.streams.hostile.programs import STREAM, Producer, Sharing, wait_on
 from canopy.client.blocking import ControlClient
-from canopy.client.errors import CommandFailed, ControlError, UnreachableError
-from overlay.client import (
-    Draft,
-    GetPeers,
-    GetStatus,
-    Peers,
-    Publish,
-    Published,
-    Status,
-    Streams,
-    Subscribe,
-    Subscribed,
-)
+from canopy.client.errors import ControlError
+from overlay.client import GetPeers, GetStatus, Peers, Status, Streams
 from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL
 from overlay.stream_client import AddStream
 
@@ -57,7 +45,13 @@ PATIENCE: Final = 120.0
 """Seconds for a node to be ready, or to end, on a busy machine; ample."""
 
 BATCH: Final = 5
-"""Events of one publication."""
+"""Rows of one request."""
+
+SUBSCRIBERS: Final = 4
+"""Programs that subscribe, which share the `SELECTORS`."""
+
+ENDLESS: Final = 1 << 62
+"""More events than are published."""
 
 ROWS: Final = 100.0
 """Rows a second of each producer."""
@@ -66,12 +60,15 @@ ON_ITS_WAY: Final = 3.0
 """Seconds that an admitted event may take to a subscriber, on a busy machine, before the
 subscriber's own node is stopped: its subscription ends with it, and the program is told so."""
 
-BAD: Final = ("lost", "twice", "wrong", "faults")
+BAD: Final = ("lost", "twice", "spurious", "wrong", "faults")
 """What must not be in the report."""
 
 SETTLED: Final = 5.0
 """Seconds without a delivery after which no more is expected: longer than what is sent again takes
 (`tree.retry`)."""
+
+SHOWN: Final = 20
+"""Lost events that the report names."""
 
 
 class UpgradedNode:
@@ -130,99 +127,6 @@ class UpgradedNode:
             self.process.wait()
 
 
-@dataclass
-class Ledger:
-    """What was published and admitted, and when (monotonic seconds)."""
-
-    numbers: count[int] = field(default_factory=count)
-    admitted: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By number: when it was handed to its node, and when that had admitted it."""
-
-
-class Program(threading.Thread):
-    """Uses one node, and connects again when that is back."""
-
-    def __init__(self, node: UpgradedNode, ledger: Ledger) -> None:
-        super().__init__(daemon=True)
-        self.node = node
-        self.ledger = ledger
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        while not self.over.is_set():
-            try:
-                with ControlClient.connect(self.node.data) as client:
-                    self.work(client)
-            except ControlError:
-                self.over.wait(0.1)
-
-    def work(self, client: ControlClient) -> None:
-        """Until `over`, or a ControlError."""
-        raise NotImplementedError
-
-
-class Publisher(Program):
-    """Publishes `rate` events per second, numbered."""
-
-    def __init__(self, node: UpgradedNode, ledger: Ledger, rate: float) -> None:
-        super().__init__(node, ledger)
-        self.rate = rate
-
-    def work(self, client: ControlClient) -> None:
-        while not self.over.wait(BATCH / self.rate):
-            numbers = [next(self.ledger.numbers) for _ in range(BATCH)]
-            asked = time.monotonic()
-            drafts = tuple(Draft({"number": n, "load": n % 10}) for n in numbers)
-            try:
-                client.ask(Publish(0, drafts), Published)
-            except CommandFailed:  # it leaves: not admitted
-                self.over.wait(0.1)
-                continue
-            now = time.monotonic()
-            self.ledger.admitted.update(dict.fromkeys(numbers, (asked, now)))
-
-
-class Subscriber(Program):
-    """Counts what comes, by number, and notes from when to when it was subscribed."""
-
-    def __init__(self, node: UpgradedNode, ledger: Ledger) -> None:
-        super().__init__(node, ledger)
-        self.times: list[list[float]] = []
-        self.got: Counter[int] = Counter()
-        self.notices: list[str] = []
-        self.last = time.monotonic()
-        self.is_subscribed = threading.Event()
-
-    def work(self, client: ControlClient) -> None:
-        client.ask(Subscribe(0, "load >= 5"), Subscribed, PATIENCE)
-        self.times.append([time.monotonic(), float("inf")])
-        self.is_subscribed.set()
-        try:
-            while not self.over.is_set():
-                for one in client.deliveries(0.2):
-                    self.got[int(str(one.event.attributes["number"]))] += 1
-                    self.last = time.monotonic()
-                while client.notices:
-                    self.notices.append(client.notices.popleft().reason)
-        except UnreachableError:
-            self.is_subscribed.clear()
-            raise
-
-    def ends(self) -> None:
-        """Its node is about to be stopped: what is admitted from now on is not owed."""
-        if self.times:
-            self.times[-1][1] = time.monotonic()
-
-    def owed(self) -> set[int]:
-        """The numbers that it must have got."""
-        return {
-            number
-            for number, (asked, admitted) in self.ledger.admitted.items()
-            if number % 10 >= 5
-            and any(begin <= asked and admitted < end for begin, end in self.times)
-        }
-
-
 def checkout(name: str) -> Path:
     """The folder of that name, or one with the code of that commit, which is kept in build/old."""
     if Path(name).is_dir():
@@ -246,24 +150,23 @@ def checkout(name: str) -> Path:
 
 def upgrade(
     nodes: list[UpgradedNode],
-    subscribers: list[Subscriber],
+    subscribers: list[CheckedSubscriber],
+    ledger: Ledger,
     versions: list[list[int]],
     root: Path = ROOT,
 ) -> None:
     """Stop each node and start it with the code below `root`; the links' versions after each go to
     `versions`."""
     for number, node in enumerate(nodes):
-        ending = [subscriber for subscriber in subscribers if subscriber.node is node]
-        for subscriber in ending:
-            subscriber.ends()
-        if ending:  # what was admitted before is on its way, and owed
-            time.sleep(ON_ITS_WAY)
+        ledger.leave(node.name, time.monotonic())
+        if any(subscriber.node == node.name for subscriber in subscribers):
+            time.sleep(ON_ITS_WAY)  # what was accepted before is on its way, and owed
         code = node.stop()
         assert code == 0, f"{node.name} ended with {code}; its log: {node.log}"
         node.start(root, 0, [other.address for other in nodes if other is not node][:3])
         node.await_ready()
         for subscriber in subscribers:
-            assert subscriber.is_subscribed.wait(PATIENCE), f"{subscriber.node.name}: no SUBACK"
+            assert subscriber.is_subscribed.wait(PATIENCE), f"{subscriber.node}: no SUBACK"
         with ControlClient.connect(node.data) as client:
             peers = client.ask(GetPeers(0), Peers).peers
         spoken = sorted({p.protocol for p in peers if p.state == "CONNECTED"})
@@ -298,51 +201,58 @@ def measure(
 ) -> dict[str, Any]:
     """Grow, load, upgrade; what was owed, lost and repeated."""
     nodes = [UpgradedNode(f"n{number}", folder) for number in range(count_)]
-    ledger, forth, again = Ledger(), list[list[int]](), list[list[int]]()
+    ledger, forth, again = Ledger(margin=0.0), list[list[int]](), list[list[int]]()
     with ExitStack() as stack:
         for node in nodes:
             stack.callback(node.kill)
         grow(nodes, old, has_keys)
-        subscribers = [Subscriber(node, ledger) for node in nodes[:: max(1, count_ // 4)]]
-        publishers = [Publisher(node, ledger, rate / 3) for node in nodes[1::4][:3]]
+        subscribers = [
+            CheckedSubscriber(
+                node.name, str(node.data), ledger, (*range(n, len(SELECTORS), SUBSCRIBERS),)
+            )
+            for n, node in enumerate(nodes[:: max(1, count_ // SUBSCRIBERS)][:SUBSCRIBERS])
+        ]
+        publishers = [
+            LoadPublisher(node.name, str(node.data), ledger, rate / 3, ENDLESS)
+            for node in nodes[1::4][:3]
+        ]
         with ControlClient.connect(nodes[0].data) as client:
             client.ask(AddStream(0, STREAM), Streams, PATIENCE)
         producers = [Producer(node.name, node.data, 0, BATCH, ROWS) for node in nodes[1:3]]
         members = [Sharing(node.name, node.data, 0) for node in nodes[:4:3]]
-        live: list[Subscriber | Publisher] = [*subscribers, *publishers]
-        for program in live:
+        for program in (*subscribers, *publishers):
             program.start()
-            stack.callback(program.over.set)
+            stack.callback(program.stop)
         for one in (*producers, *members):
             one.start()
             stack.callback(one.ends.set)
         for subscriber in subscribers:
             assert subscriber.is_subscribed.wait(PATIENCE), "no SUBACK"
         began = time.monotonic()
-        upgrade(nodes, subscribers, forth)
+        upgrade(nodes, subscribers, ledger, forth)
         if old and back:
-            upgrade(nodes, subscribers, again, old)
+            upgrade(nodes, subscribers, ledger, again, old)
         took = time.monotonic() - began
         for publisher in publishers:
-            publisher.over.set()
-        while time.monotonic() - max(s.last for s in subscribers) < SETTLED:
+            publisher.stop()
+        while time.monotonic() - ledger.last_arrival < SETTLED:
             time.sleep(0.2)
         rows = of_rows(producers, members, nodes[0].data)
-    owed = {s.node.name: s.owed() for s in subscribers}
-    lost = {s.node.name: sorted(owed[s.node.name] - set(s.got)) for s in subscribers}
+    owed, missing = ledger.missing()
     return {
         "nodes": count_,
         "keys": has_keys,
         "old": str(old.name) if old else f"protocol {OLDEST_PROTOCOL}",
         "seconds": round(took, 1),
         "restarts": len(forth) + len(again),
-        "admitted": len(ledger.admitted),
-        "owed": sum(map(len, owed.values())),
-        "lost": sum(map(len, lost.values())),
-        "lost_by_subscriber": {name: numbers[:20] for name, numbers in lost.items() if numbers},
-        "twice": sum(n > 1 for s in subscribers for n in s.got.values()),
+        "receipts": ledger.receipts(),
+        "owed": owed,
+        "lost": len(missing),
+        "missing": [(session.node, number) for number, session in missing[:SHOWN]],
+        "twice": sum(session.duplicates for session in ledger.sessions),
+        "spurious": sum(session.spurious for session in ledger.sessions),
         **rows,
-        "notices": sorted({notice for s in subscribers for notice in s.notices}),
+        "errors": sorted({error for each in subscribers for error in each.errors}),
         "versions": forth,
         "versions_back": again,
         "mixed": sum(len(spoken) > 1 for spoken in forth),

@@ -169,7 +169,7 @@ CLAIMS: Final = (
         "python -m bench.processes.upgrade --nodes 12 --old {part} --back --json",
         size="owed",
         unit="deliveries",
-        lost="lost twice wrong faults",
+        lost="lost twice spurious wrong faults",
         faults="restarts",
         figure="rows",
         figure_of="rows of a stream",
