@@ -150,7 +150,7 @@ class Links:
             self._last = message
         encoded = self._last_encoded
         if not session.expects_answer():
-            session.expect_answer(self._node.clock())
+            session.begin_silence(self._node.clock())
         if len(encoded) > MAX_BODY:
             self._drop(peer, message, len(encoded), TOO_LARGE)
         elif session.enqueue(encoded, message) or (
@@ -290,7 +290,7 @@ class Links:
         if found.stage is not HandshakeStage.ESTABLISHED or session is None:
             self._handshake.on_frame(found, frame)
             return
-        session.heard(self._node.clock())
+        session.begin_silence(self._node.clock())
         try:
             if type(frame) is Batch:
                 self._on_batch(found, session, frame)

@@ -244,7 +244,7 @@ class LinkSession(HasDeadline):
         self.is_watched = is_watched
         self.dials = Dials(dial_at)
         self.since = now  # when the present state began
-        self.last_heard = now  # last frame, or when silence began to count (`expect_answer`)
+        self.last_heard = now  # last frame, or when silence began to count (`begin_silence`)
         self.last_written = now
         self.last_used = now  # last batch or probe, in either direction
         self.search = WaySearch()
@@ -353,8 +353,9 @@ class LinkSession(HasDeadline):
 
     # --- what was heard and written ---
 
-    def heard(self, now: float) -> None:
-        """Note that a frame of the peer has arrived, so that the peer is not silent."""
+    def begin_silence(self, now: float) -> None:
+        """Count the peer's silence from now on: a frame of it has arrived, or it had no reason to
+        write before."""
         self.last_heard = now
 
     def wrote(self, now: float) -> None:
@@ -551,10 +552,6 @@ class LinkSession(HasDeadline):
         """Whether the peer's silence counts: it is watched, or something is not acknowledged."""
         send_buffer = self._send_buffer
         return self.is_watched or bool(send_buffer.queued or send_buffer.in_flight)
-
-    def expect_answer(self, now: float) -> None:
-        """Silence counts from now on. (Before, the peer had no reason to write.)"""
-        self.last_heard = now
 
     def watch(self, is_watched: bool) -> None:
         """Set whether the link is pinned. Called by `SessionTable` only."""

@@ -134,7 +134,7 @@ class SessionTable:
         if session is None or pins > 0:
             return None
         if not session.expects_answer():
-            session.expect_answer(self._clock())
+            session.begin_silence(self._clock())
         session.watch(True)
         return session
 

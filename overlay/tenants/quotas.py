@@ -143,8 +143,6 @@ class Quotas:
         events = float(quota.events) if quota and quota.events else EVENTS
         most = float(quota.bytes) if quota and quota.bytes else BYTES
         count = len(message.events)
-        if not count:
-            return None
         size = sum(weigh_events(message.events))
         if not self._takes(sender, "bytes", size, most, BURST):
             return self._refused(message, f"{most:,.0f} bytes per second")

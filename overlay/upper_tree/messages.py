@@ -448,7 +448,7 @@ class Visit(Message, frozen=True):
     origin: Peer
     hop: Uint53  # messages from the publisher to here
     attributes: tuple[str, ...]
-    events: tuple[Event, ...]
+    events: Annotated[tuple[Event, ...], msgspec.Meta(min_length=1)]
     apart: tuple[tuple[tuple[str, ...], tuple[Uint53, ...]], ...] = ()
     before: tuple[SentBefore, ...] = ()
     part: Part | None = None

@@ -119,11 +119,6 @@ def check_places(count: int, lists: Iterable[Sequence[int]]) -> None:
         raise ProtocolError("a message names events that it has not, or one twice")
 
 
-def last_of(visit: Visit) -> int:
-    """The number of the visit's last event; 0 if it has none."""
-    return visit.events[-1].sequence if visit.events else 0
-
-
 class RecentVisit(NamedTuple):
     """Events that left for one host together."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -143,3 +144,11 @@ def test_what_is_passed_on_is_in_the_order_of_publication() -> None:
     assert (to, [e.sequence for e in sent.events]) == ("other", [1, 2, 3])
     found = {e.sequence: set(names) for names, some in groups_of(sent) for e in some}
     assert found == {1: {"x"}, 2: {"y"}, 3: {"x", "y"}}
+
+
+def test_a_visit_without_events_is_no_message() -> None:
+    visit = Visit(PUB, 1, ("x",), (event(1, x=1),))
+    assert msgspec.convert(msgspec.to_builtins(visit), Visit) == visit
+    empty = msgspec.structs.replace(visit, events=())
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(msgspec.to_builtins(empty), Visit)

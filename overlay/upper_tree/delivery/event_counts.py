@@ -69,13 +69,10 @@ class EventCounts:
             return False
         ((source, numbers),) = sources.items()
         amounts = dict.fromkeys(numbers, amount)
-        if len(amounts) < len(numbers) or not self.has_none(source, numbers):
+        counts = self._counts.get(source)
+        if len(amounts) < len(numbers) or not (counts is None or counts.keys().isdisjoint(numbers)):
             return False
-        self._counts.setdefault(source, {}).update(amounts)
-        self._order.append((source, numbers))
-        self._size += len(numbers)
-        if self._size > self._kept:
-            self._forget()
+        self.add_each(source, amounts)
         return True
 
     def add(self, events: Sequence[Event], amount: int = 1) -> None:

@@ -333,7 +333,8 @@ class Holding(Machine):
 
     def _add(self, peer: Peer) -> HeldNode:
         if not self.held.has_room:
-            self._give_up_all(self.held.all()[0], BOUND)
+            first = self.held.all()[0]
+            self._give_up(first.peer, self.held.forget(first), BOUND)
         self._alarm.within(HOLD_CHECK)
         return self.held.add(peer, self.relays.lost_since(peer.id))
 
@@ -346,10 +347,6 @@ class Holding(Machine):
     def _respect_bound(self) -> None:
         for held, message in self.held.excess(self.port.now):
             self._give_up(held.peer, (message,), BOUND)
-
-    def _give_up_all(self, held: HeldNode, reason: str) -> None:
-        """Hold nothing more for a node."""
-        self._give_up(held.peer, self.held.forget(held), reason)
 
     def _give_up(self, peer: Peer, messages: Iterable[Deliver], reason: str) -> None:
         """Drop held deliveries, and notify the node."""

@@ -65,8 +65,12 @@ class QueueSharing:
     def pass_on(self, visit: Visit, came: float) -> bool:
         """Whether the visit, which came at this time (the Port's seconds), was sent to another host
         instead of being matched here."""
-        if visit.hop > 1 or visit.part is not None or not self._waited(visit, came):
+        if visit.hop > 1 or visit.part is not None:
             return False
+        for attribute in trees_of(visit):
+            tree = self._trees.get(attribute)
+            if tree is None or came >= tree.hosts_grew_at:
+                return False  # it came when the tree had these hosts already
         hosts = self._common_hosts(visit)
         self._turn += 1
         if len(hosts) < 2:
@@ -83,14 +87,6 @@ class QueueSharing:
         self._port.count("visits_shared", len(visit.events))
         # `to` knows this host by its slice of the tree, as it serves the same.
         self._port.send(to, msgspec.structs.replace(visit, hop=hop, tokens=()))
-        return True
-
-    def _waited(self, visit: Visit, came: float) -> bool:
-        """Whether it came before each of the trees that it visits was given more hosts."""
-        for attribute in trees_of(visit):
-            tree = self._trees.get(attribute)
-            if tree is None or came >= tree.hosts_grew_at:
-                return False
         return True
 
     def _common_hosts(self, visit: Visit) -> dict[NodeId, Peer]:

@@ -215,6 +215,8 @@ class ShardGathering(Machine):
     def _send(self, host: Peer, gathering: OpenGathering, part: Part) -> None:
         visit, attribute = gathering.visit, gathering.attribute
         events = gathering.awaited(part.shards)
+        if not events:
+            return
         for event in self.port.sampled(events):
             self.port.trace(
                 "visit", event=event.identity, attribute=attribute, hop=visit.hop + 1, peer=host.id

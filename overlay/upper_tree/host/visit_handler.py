@@ -51,7 +51,6 @@ from overlay.upper_tree.visits import (
     by_publication,
     check_places,
     groups_of,
-    last_of,
     trees_of,
     visits_of,
 )
@@ -235,7 +234,7 @@ class VisitHandler:
             visit.hop,
             None,
             visit.before,
-            last_of(visit),
+            visit.events[-1].sequence,
             lambda tree, node: trees[tree].tokens.of(node),
         )
 
@@ -352,8 +351,7 @@ class VisitHandler:
         if self.visit.part is not None:
             self._answer_part(self.visit.part, (), self.visit.part.shards)
             return
-        incarnation = self.visit.events[0].incarnation if self.visit.events else 0
-        moved = TreeMoved(incarnation, attribute, tuple(sequences))
+        moved = TreeMoved(self.visit.events[0].incarnation, attribute, tuple(sequences))
         self.port.send(self.visit.origin, moved)
 
     # --- matching ---
@@ -371,7 +369,7 @@ class VisitHandler:
         if not self.is_confined and self.index.groups() <= {me}:
             if len(self.index):
                 hop, origin = self.visit.hop, self.visit.origin
-                before, through = self.visit.before, last_of(self.visit)
+                before, through = self.visit.before, self.visit.events[-1].sequence
                 served = {name: self.trees[name].served for name in self.accepted.trees()}
                 self.port.emit(Visited(origin, hop, matched, served, before, through))
             if traced:

@@ -151,7 +151,7 @@ class QueuedEvents:
                 yield waiting.origin, waiting.incarnation
 
     def _key(self, visit: Visit) -> tuple[NodeId, int]:
-        return visit.origin.id, visit.events[0].incarnation if visit.events else 0
+        return visit.origin.id, visit.events[0].incarnation
 
 
 class VisitQueue:
@@ -262,7 +262,7 @@ class VisitScheduler:
     def take(self, visit: Visit) -> None:
         """Serve a visit now, or queue it."""
         now = self.port.now
-        waiting = len(self.queue)
+        waiting = self.queue.events
         if waiting:
             came = len(visit.events)
             visit = self._queued.without_repeated(visit)
@@ -299,14 +299,15 @@ class VisitScheduler:
             self._meter.worked(self._served, now - self._began)
             self._timed_at = now
         self._began, self._served = None, 0
-        if len(self.queue) and self._host.holding.holds_back:
+        if not self.queue.events:
+            return
+        if self._host.holding.holds_back:
             self._tell_waiting()
             self._alarm.within(HELD_BACK_CHECK)
             return
         left, least = self._slice, self.queue.bytes - SLICE_BYTES
-        if len(self.queue):
-            self._begin(now)
-        while left > 0 and len(self.queue) and self.queue.bytes > least:
+        self._begin(now)
+        while left > 0 and self.queue.events and self.queue.bytes > least:
             left -= self._serve_first(left, self.queue.bytes - least)
         self._tell_waiting()
 
@@ -341,7 +342,7 @@ class VisitScheduler:
     def _tell_waiting(self) -> None:
         """Tell publishers that heard nothing for a while that their events wait here."""
         now = self.port.now
-        if len(self.queue) and now >= self._word_due:
+        if self.queue.events and now >= self._word_due:
             self._word_due = now + WAITING_WORD / 2
             for origin, incarnation in self._queued.unanswered(now - WAITING_WORD / 2, now):
                 self.port.send(origin, Accepted(incarnation, (), (), self.load))

@@ -356,11 +356,6 @@ class LocationCache:
         known = self._absent.get(attribute)
         return known is not None and known[0] > now
 
-    def expires_soon(self, attribute: str, now: float) -> bool:
-        """Whether that was said so long ago that the owner is to be asked again."""
-        known = self._absent.get(attribute)
-        return known is not None and known[1] <= now
-
     def absent_until(self, attribute: str) -> float:
         """Return the time at which to ask the owner again whether the tree has subscribers;
         infinite unless the owner said that it has none."""

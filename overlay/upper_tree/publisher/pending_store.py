@@ -13,7 +13,7 @@ Invariants:
 
 * An event waits for a fuller message, or has exactly one record. A pair is in the queue once while
   it is queued, and named in `_seeking` while it is seeking; what these name besides has ended.
-* `pairs` and `bytes` are those of all records. They bound what is admitted (`has_room`). An event
+* `pairs` and `bytes` are those of all records. They bound what is admitted (`room`). An event
   counts for as many bytes as the largest of those that were submitted with it: weighing each would
   cost more than the rest of its record.
 * The events of a record go the same way: a record for each event is most of what publishing costs.
@@ -342,19 +342,17 @@ class PendingStore:
     # --- how many there may be ---
 
     @property
-    def has_room(self) -> bool:
-        """Whether more events may be admitted."""
-        return self.pairs < self._window.most(bool(self._seeking)) and self.bytes < self.most
+    def room(self) -> int:
+        """Return how many events, of the size of the largest seen, may be admitted now: at least
+        one, or 0."""
+        if self.pairs < self._window.most(bool(self._seeking)) and self.bytes < self.most:
+            return max(1, (self.most - self.bytes) // self._largest)
+        return 0
 
     def await_room(self) -> None:
         """Ask for a `RoomAgain` event once there is room. (Comparing before and after each
         acceptance would not suffice: the window also changes between acceptances.)"""
         self._is_room_awaited = True
-
-    @property
-    def room(self) -> int:
-        """Return how many events, of the size of the largest seen, may be admitted now."""
-        return (self.most - self.bytes) // self._largest
 
     def await_receipts(self, events: Sequence[Event]) -> dict[int, None]:
         """The sequence numbers of those of these events that are pending. Which hosts accept them
@@ -611,7 +609,7 @@ class PendingStore:
             receipts = self._receipts
             hosts = {s: receipts.pop(s) for s in done if s in receipts} if receipts else {}
             self.port.emit(EventsAccepted(tuple(done), hosts))
-        if self._is_room_awaited and self.has_room:
+        if self._is_room_awaited and self.room:
             self._is_room_awaited = False
             self.port.emit(RoomAgain())
 

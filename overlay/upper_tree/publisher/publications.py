@@ -81,10 +81,10 @@ class Publications(Machine):
 
     def on_publications_came(self, event: PublicationsCame | RoomAgain) -> None:
         """Publish what waits, while the publisher has room."""
-        while self._queue and self.publisher.pending.has_room:
+        while self._queue and (room := self.publisher.pending.room):
             together = [self._queue.popleft()]
             size = len(together[0][1].events)
-            most = min(PUBLISH_TOGETHER, self.publisher.pending.room)
+            most = min(PUBLISH_TOGETHER, room)
             while self._queue and size + len(self._queue[0][1].events) <= most:
                 together.append(self._queue.popleft())
                 size += len(together[-1][1].events)

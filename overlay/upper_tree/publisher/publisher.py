@@ -15,6 +15,7 @@ one turn is in the order of publication, whatever trees it visits there (visits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 
 from overlay.client import Draft, Event
@@ -199,7 +200,6 @@ class Publisher(Machine):
                 pairs += self._dispatch(names, alike, largest, visits)
             if pairs:
                 self._dispatch_pairs(pairs, visits)
-            self._retry.within(self.replicas.timeout)
             self._send_all(visits, largest)
             if at_once < count:
                 self.replicas.expire(self.port.now)
@@ -349,7 +349,10 @@ class Publisher(Machine):
         return True
 
     def _send_all(self, visits: VisitsByHost, largest: int = 0) -> None:
-        """Send each host what visits it."""
+        """Send each host all that visits it, in the order of publication. `largest`: bytes that no
+        event exceeds; 0 if unknown."""
+        if not visits:
+            return
         now = self.port.now
         for host, groups in visits.values():
             trees: Iterable[str]
@@ -360,34 +363,23 @@ class Publisher(Machine):
                 first = min([events[0].sequence for _, events in groups])
                 last = max([events[-1].sequence for _, events in groups])
             self._recent.note(host.id, trees, first, last, now)
+            self.replicas.sent(host.id, sum([len(events) for _, events in groups]), now)
+        self._retry.within(self.replicas.timeout)
+        awaited = self._awaited()
         for host, groups in visits.values():
-            self._send(host, groups, largest)
-
-    def _send(self, host: Peer, groups: Sequence[Group], largest: int = 0) -> None:
-        """Send one host all that visits it, in the order of publication. `largest`: 0 if
-        unknown."""
-        remote = host.id != self.port.me.id
-        events_of = [events for _, events in groups]
-        self._retry.within(self.replicas.sent(host.id, events_of, self.port.now))
-
-        def cut(events: Sequence[Event]) -> Iterable[tuple[Event, ...]]:
-            if not remote and largest and largest * len(events) <= BATCH_BYTES:
-                return (tuple(events),)  # a larger visit would become a delivery that no link takes
-            if remote and largest:
-                return cut_evenly(events, largest)
-            return in_batches(events, weigh_whole)
-
-        if remote:
-            for names, events in groups:
-                self.copies.add(events)
-                if traced := self.port.sampled(events):
-                    self.port.trace_each(
-                        "visit", "event", [event.identity for event in traced],
-                        attribute=names[0], hop=1, peer=host.id,
-                    )  # fmt: skip
-        before = self._recent.before(host.id, self.port.now) + self._awaited()
-        for visit in visits_of(self.port.me, int(remote), groups, cut, before):
-            self.port.send(host, visit)
+            remote = host.id != self.port.me.id
+            if remote:
+                for names, events in groups:
+                    self.copies.add(events)
+                    if traced := self.port.sampled(events):
+                        self.port.trace_each(
+                            "visit", "event", [event.identity for event in traced],
+                            attribute=names[0], hop=1, peer=host.id,
+                        )  # fmt: skip
+            before = self._recent.before(host.id, now) + awaited
+            cut = partial(_cut, remote, largest)
+            for visit in visits_of(self.port.me, int(remote), groups, cut, before):
+                self.port.send(host, visit)
 
     # --- answers ---
 
@@ -551,3 +543,12 @@ class Publisher(Machine):
             next_check = min(next_check, self._silent.ask_at)
         if self.pending.in_flight:
             self._retry.within(max(next_check - now, CHECK_LEAST))
+
+
+def _cut(remote: bool, largest: int, events: Sequence[Event]) -> Iterable[tuple[Event, ...]]:
+    """Divide events, in order, so that each part fits into one visit."""
+    if largest and remote:
+        return cut_evenly(events, largest)
+    if largest and largest * len(events) <= BATCH_BYTES:
+        return (tuple(events),)  # a larger visit would become a delivery that no link takes
+    return in_batches(events, weigh_whole)

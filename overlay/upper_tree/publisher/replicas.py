@@ -20,7 +20,7 @@ host that was only slow, or is given back its trees, is used again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Sequence
 
 import msgspec
 
@@ -180,10 +180,9 @@ class ReplicaSelector:
             return min(TIMEOUT_FIRST, self.timeout_most)
         return min(max(TIMEOUT_LEAST, TIMEOUT_FACTOR * self._smoothed), self.timeout_most)
 
-    def sent(self, node: NodeId, visits: Iterable[Sized], now: float) -> float:
-        """Visits, each with its number of events, were sent to a host. Returns the time-out."""
-        self.predictor.sent(node, sum(map(len, visits)), now)
-        return self.timeout
+    def sent(self, node: NodeId, events: int, now: float) -> None:
+        """Note that events are sent to a host."""
+        self.predictor.sent(node, events, now)
 
     def accepted(
         self, node: NodeId, took: float | None, now: float, load: HostLoad | None = None

@@ -203,7 +203,7 @@ def plan_routing(
     found = BatchPlan({}, [], [], {}, {})
     for name in names:
         if locations.is_absent(name, now):
-            if locations.expires_soon(name, now):
+            if locations.absent_until(name) <= now:
                 found.expiring[name] = None
             continue
         tree = locations.tree(name)

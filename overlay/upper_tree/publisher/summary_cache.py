@@ -70,7 +70,19 @@ class BoxIndex:
         return False
 
 
-class CachedSummary(msgspec.Struct):
+class SkipCounts(msgspec.Struct):
+    """Counts how useful it is to check events."""
+
+    checked: int = 0  # events that were checked …
+    skipped: int = 0  # … and not admitted
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether events are no longer checked, because nearly all of them are admitted."""
+        return self.checked >= CHECKS_LEAST and self.skipped * SKIPS_SHARE < self.checked
+
+
+class CachedSummary(SkipCounts):
     """The copy of one tree's summary, and how useful it is. Times are the Port's seconds."""
 
     indexes: dict[str, BoxIndex] = {}  # boxes by the attribute that is checked first
@@ -80,16 +92,8 @@ class CachedSummary(msgspec.Struct):
     refresh_at: float = 0.0  # from when on it is asked for again
     refresh_together_at: float = 0.0  # … if another summary is asked for
     idle: int = 0  # how many terms were granted since it was used
-    checked: int = 0  # events that were checked …
-    skipped: int = 0  # … and not admitted
     events: int = 0  # that came for the tree …
     events_from: float = -math.inf  # … since then
-
-    @property
-    def is_useless(self) -> bool:
-        """Whether events are no longer checked against the summary because it admits nearly all of
-        them."""
-        return self.checked >= CHECKS_LEAST and self.skipped * SKIPS_SHARE < self.checked
 
     def is_fresh(self, now: float) -> bool:
         """Whether it is too early to ask for it again."""
@@ -132,27 +136,20 @@ class CachedSummary(msgspec.Struct):
         return False
 
 
-class SkipRate(msgspec.Struct):
+class SkipRate(SkipCounts):
     """Whether events skip a host by the summaries of all the trees that they visit there.
 
     Each summary may skip many events, and all together none: what one tree does not admit another
     one does. Then they are not checked for a while.
     """
 
-    since: float
-    checked: int = 0  # events that were checked against all of the summaries …
-    skipped: int = 0  # … and not admitted by any
+    since: float = 0.0
 
     def record(self, checked: int, admitted: int) -> None:
         """Count `checked` events that were checked against all of the summaries, of which
         `admitted` were admitted by at least one."""
         self.checked += checked
         self.skipped += checked - admitted
-
-    @property
-    def is_useless(self) -> bool:
-        """Whether hardly an event skips the host."""
-        return self.checked >= CHECKS_LEAST and self.skipped * SKIPS_SHARE < self.checked
 
 
 class SummaryCache:
@@ -192,7 +189,7 @@ class SummaryCache:
         count is restarted after `USELESS_FOR`."""
         rate = self._rates.get((host, trees))
         if rate is None or now - rate.since > USELESS_FOR:
-            rate = SkipRate(now)
+            rate = SkipRate(since=now)
             self._rates.renew((host, trees), rate)
         return rate
 

@@ -110,10 +110,6 @@ HELD_SHARE = 0.8
 this node's clock, it has matched. The clocks of two nodes differ in rate by less than a fifth, as
 for leases (docs/design/clusters.md)."""
 
-NAMED_ATTRIBUTES = 64
-"""Attributes of refused deliveries that a notice names, as in those of hosts
-(`NOTICE_ATTRIBUTES`)."""
-
 YOUNGER_MOST = 1_024
 """Events that were held, of which it is remembered which subscriptions are younger: as long as they
 may wait for others of their publisher."""

@@ -28,6 +28,7 @@ from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
+from overlay.upper_tree.delivery.gap_notices import PendingNotice
 from overlay.upper_tree.event_history import (
     DELIVERY_BYTES,
     ArrivalOf,
@@ -46,7 +47,6 @@ from overlay.upper_tree.subscriber.arrival_lookups import (
 )
 from overlay.upper_tree.subscriber.constants import (
     HELD_SHARE,
-    NAMED_ATTRIBUTES,
     SAMPLED_EVENTS,
     YOUNGER_MOST,
 )
@@ -373,17 +373,9 @@ class Receiver(Machine):
     def _missed(self, events: Sequence[Event], reason: str) -> None:
         """Programs may miss these."""
         if events:
-            names = dict.fromkeys(name for event in events for name in event.attributes)
-            first, last = min(events, key=_published), max(events, key=_published)
-            self.port.emit(
-                DeliveriesMissed(
-                    DeliveriesGivenUp(
-                        *(len(events), first.identity, last.identity, first.time, last.time),
-                        reason,
-                        attributes=tuple(names) if len(names) <= NAMED_ATTRIBUTES else (),
-                    )
-                )
-            )
+            missed = PendingNotice(self.port.me, self.port.now)
+            missed.add(events, reason)
+            self.port.emit(DeliveriesMissed(missed.take(self.port.now)))
 
     def _without_younger(self, message: Deliver, fresh: Sequence[Event]) -> Sequence[Event]:
         """The events without those that only subscriptions match which are younger than the host's
@@ -672,7 +664,3 @@ class Receiver(Machine):
                 return
             del self.partial_matches[identity]
             self.port.count("half_counted_expired")
-
-
-def _published(event: Event) -> float:
-    return event.time

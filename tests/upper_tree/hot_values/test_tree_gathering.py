@@ -79,7 +79,8 @@ class Shared:
         self.hosts[name].port.hear(Visit(PUB, 1, ("x",), events), PUB)
 
     def delivered(self) -> Counter[tuple[str, int]]:
-        """How often each event was sent to each node."""
+        """How often each event was sent to each node. No host is asked for nothing."""
+        assert all(m.events for *_, m in self.net.sent if isinstance(m, Visit))
         return Counter(
             (to, each.sequence)
             for _, to, message in self.net.sent

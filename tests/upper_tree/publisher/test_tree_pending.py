@@ -192,10 +192,10 @@ def test_what_is_lost_twice_before_it_is_routed_is_routed_once() -> None:
 
 def test_room_is_announced_when_there_is_some_again() -> None:
     rig = Rig(1, 2, capacity=4)
-    assert not rig.store.has_room
+    assert not rig.store.room
     rig.store.await_room()
     rig.accept("h", ("x",), 1, 2)
-    assert (rig.store.has_room, rig.port.of(RoomAgain)) == (True, [RoomAgain()])
+    assert (bool(rig.store.room), rig.port.of(RoomAgain)) == (True, [RoomAgain()])
     rig.accept("i", ("y",), 1, 2)
     assert rig.port.of(RoomAgain) == [RoomAgain()]
 
@@ -203,24 +203,24 @@ def test_room_is_announced_when_there_is_some_again() -> None:
 def test_room_is_announced_also_if_the_window_became_larger_before_the_next_acceptance() -> None:
     count = WINDOW_LEAST // 2  # events of two pairs each
     rig = Rig(*range(1, count + 1), capacity=10_000)
-    assert not rig.store.has_room
+    assert not rig.store.room
     rig.store.await_room()
     (x,) = rig.store.moved("x", [1])
     rig.store.seek(x)
-    assert rig.store.has_room, "while a tree is looked for more may be pending"
+    assert rig.store.room, "while a tree is looked for more may be pending"
     rig.accept("i", ("y",), *range(1, count + 1))
     assert rig.port.of(RoomAgain) == [RoomAgain()]
 
 
 def test_bytes_bound_what_is_pending_as_pairs_do() -> None:
     rig = Rig(1, 2, 3, most=250)  # each counts for 100
-    assert not rig.store.has_room
+    assert not rig.store.room
     rig.store.await_room()
     assert rig.store.bytes == 300
     rig.accept("h", ("x",), 1, 2, 3)
-    assert not rig.store.has_room, "the other tree has not accepted"
+    assert not rig.store.room, "the other tree has not accepted"
     rig.accept("i", ("y",), 1)
-    assert rig.store.has_room
+    assert rig.store.room
     assert rig.port.of(RoomAgain) == [RoomAgain()]
     rig.store.host_lost("i")  # gives each event its own record
     rig.accept("i", ("y",), 2)
@@ -232,7 +232,7 @@ def test_bytes_bound_what_is_pending_as_pairs_do() -> None:
 def test_what_needs_no_host_leaves_room() -> None:
     rig = Rig(most=250)
     pairs = rig.store.add_single([event(1), event(2)], ["x", "y"], 150)
-    assert not rig.store.has_room
+    assert not rig.store.room
     rig.store.drop(pairs[:2])
     assert rig.store.bytes == 150
-    assert rig.store.has_room
+    assert rig.store.room

@@ -108,7 +108,7 @@ class Rig:
         self.port.hear(TreeMoved(incarnation, attribute, sequences), peer(host))
 
     def has_room(self) -> bool:
-        return self.publisher.pending.has_room
+        return self.publisher.pending.room > 0
 
     def done(self) -> list[int]:
         found = [s for e in self.port.of(EventsAccepted) for s in e.sequences]
