@@ -27,6 +27,18 @@ def _escaped(found: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
+def visible(text: str) -> str:
+    """Escape unprintable characters, which could move a terminal's cursor."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+
+
+def in_one_line(said: object) -> str:
+    """The text of an error, or another text, with a blank for each line end and run of blanks."""
+    return " ".join(str(said).split())
+
+
 def as_argument(path: object) -> str:
     """A path as one argument of a command that a person is to copy into a shell."""
     return shlex.quote(str(path))

@@ -9,6 +9,8 @@ from typing import Final
 
 import click
 
+from overlay.phrases import in_one_line
+
 OK: Final = 0
 FAILURE: Final = 1
 USAGE: Final = 2
@@ -110,7 +112,7 @@ def report(error: BaseException) -> int:
 
         traceback.print_exception(error)
     else:
-        text = " ".join(str(error).split()) or "no details"
+        text = in_one_line(error) or "no details"
         say(f"{type(error).__name__}: {text} (a bug in canopy; CANOPY_DEBUG=1 shows where)")
     return FAILURE
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import click
 import msgspec
 
-from overlay.phrases import shown_json
+from overlay.phrases import shown_json, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -185,11 +185,6 @@ def label(text: object) -> str:
     from rich.markup import escape
 
     return escape(visible(str(text)))
-
-
-def visible(text: str) -> str:
-    """Escape unprintable characters, which could move the terminal's cursor."""
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def printable(value: object) -> str:

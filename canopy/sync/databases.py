@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from canopy.sync.errors import SyncError
 from canopy.sync.sources.source import Source
+from overlay.phrases import in_one_line
 
 SOURCES: Final = ("sqlite", "postgresql", "mariadb")
 CONNECT: Final = 10
@@ -109,7 +110,7 @@ def check_destination(url: str) -> None:
         try:
             sa.create_engine(url.removeprefix("sqlalchemy:"))  # it connects later
         except (sa.exc.ArgumentError, ImportError) as error:
-            said = " ".join(str(error).split())
+            said = in_one_line(error)
             advice = "mariadb://… for a MariaDB" if kind == "mysql" else "install its dialect"
             raise SyncError(
                 f"{kind} is no database that is known here ({said}): {', '.join(SOURCES)}, duckdb, "
@@ -131,7 +132,7 @@ def _check_url(kind: str, url: str) -> None:
         try:
             psycopg.conninfo.conninfo_to_dict(conninfo(url))
         except psycopg.Error as error:
-            said = " ".join(str(error).split())
+            said = in_one_line(error)
             raise SyncError(f"{shown(url)} is no URL of a PostgreSQL: {said}") from None
 
 

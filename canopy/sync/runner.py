@@ -15,6 +15,7 @@ import msgspec
 
 from canopy.client.client import Client
 from canopy.client.errors import CommandFailed, ControlError
+from canopy.client.resubscription import Backoff
 from canopy.client.streams.producer import ProducerStart
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
@@ -25,12 +26,10 @@ from canopy.sync.destinations.destination import SyncProgress
 from canopy.sync.errors import SyncError
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.stream import ClientStream
+from overlay.phrases import in_one_line
 
 WAIT: Final = 0.25
 """Seconds for which one side waits for changes before it looks whether it is to stop."""
-AGAIN: Final = 0.5
-"""Seconds until a database or node that is away is tried again, and twice as long each time."""
-AGAIN_MOST: Final = 10.0
 LAGS: Final = 60
 GIVEN_UP: Final = 5.0
 """Seconds for which the end of all sides is waited for."""
@@ -101,7 +100,7 @@ class Side:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        delay = AGAIN
+        backoff = Backoff()
         while not self._stop.is_set():
             try:
                 if self.status.side == "source":
@@ -112,7 +111,7 @@ class Side:
                 return
             except Exception as error:
                 if self.status.state == "running":
-                    delay = AGAIN
+                    backoff.reset()
                 self.status.error = _said(error)
                 if not (is_passing(error) or _is_leaving(error)):
                     self.status.state = "failed"
@@ -120,8 +119,7 @@ class Side:
                         raise
                     return
                 self.status.state = "waiting"
-                self._stop.wait(delay)
-                delay = min(2 * delay, AGAIN_MOST)
+                self._stop.wait(backoff.next())
 
     def _capture(self) -> None:
         one = self._definition
@@ -251,7 +249,7 @@ class Runner:
 
 
 def _said(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = in_one_line(error) or type(error).__name__
     with suppress(AttributeError):
         text = "; ".join([text, *error.__notes__])
     return text

@@ -20,6 +20,7 @@ from typing import Any, Final, TextIO
 
 from canopy.wire.constants import LOG_VALUE_LIMIT
 from overlay.bounded import BoundedDict
+from overlay.phrases import visible
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 PLAIN: Final = re.compile(r"[^\s\"=\\]+")
@@ -35,7 +36,7 @@ def logfmt(value: object) -> str:
     if PLAIN.fullmatch(text) and text.isprintable():
         return text
     text = text.translate(ESCAPES)
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text) + '"'
+    return f'"{visible(text)}"'
 
 
 def json_line(stamp: str, level: str, event: str, fields: dict[str, Any]) -> str:

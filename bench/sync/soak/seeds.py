@@ -21,6 +21,7 @@ from harness.databases.postgres import Postgres
 from harness.databases.sqlite import Sqlite
 from harness.mariadb import MariadbServer
 from harness.postgres import Server
+from overlay.phrases import in_one_line
 
 PAIRS = (
     ("sqlite", "postgresql"),
@@ -159,7 +160,7 @@ class Seed:
             if said:
                 self.say(f"  {found}")
         except Exception as error:
-            self.say(f"  not done: {' '.join(str(error).split())[:200]}")
+            self.say(f"  not done: {in_one_line(error)[:200]}")
             self.again()
 
     def again(self) -> None:

@@ -11,10 +11,10 @@ from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, format_option, node_options_within, seal_option
 from canopy.cli.constants import PUB_BATCH
 from canopy.cli.errors import FAILURE, OK
-from canopy.cli.output import print_json, visible
+from canopy.cli.output import print_json
 from canopy.cli.parameters import Number
 from canopy.cli.publish.feed_batches import FeedTotals
-from overlay.phrases import counted
+from overlay.phrases import counted, visible
 
 if TYPE_CHECKING:
     from canopy.cli.publish.feed_batches import FeedBatch

@@ -11,8 +11,8 @@ from canopy.cli.constants import PUB_BATCH
 from canopy.cli.errors import FAILURE, OK, WRONG
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import console, label, print_json, visible
-from overlay.phrases import counted
+from canopy.cli.output import console, label, print_json
+from overlay.phrases import counted, visible
 
 
 @click.group(cls=HintingGroup)

@@ -8,11 +8,11 @@ import click
 
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options
-from canopy.cli.output import plain, show, visible
+from canopy.cli.output import plain, show
 from canopy.cli.parameters import parse_period
 from canopy.cli.streams.options import changeable_options
 from canopy.cli.streams.share import parse_delay
-from overlay.phrases import duration
+from overlay.phrases import duration, visible
 
 if TYPE_CHECKING:
     from overlay.info import GroupInfo

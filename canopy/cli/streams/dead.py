@@ -11,9 +11,9 @@ import click
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.errors import TIME_OUT, CommandError
-from canopy.cli.output import TextTable, show, visible
+from canopy.cli.output import TextTable, show
 from canopy.feeds.objects import payload_fields
-from overlay.phrases import counted, duration
+from overlay.phrases import counted, duration, visible
 
 if TYPE_CHECKING:
     from overlay.stream_client import DeadLetter

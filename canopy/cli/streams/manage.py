@@ -12,9 +12,9 @@ import click
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.errors import TIME_OUT, CommandError
-from canopy.cli.output import Markup, TextTable, console, label, plain, print_json, show, visible
+from canopy.cli.output import Markup, TextTable, console, label, plain, print_json, show
 from canopy.cli.streams.options import changeable_options
-from overlay.phrases import counted, duration, no_majority
+from overlay.phrases import counted, duration, no_majority, visible
 from overlay.regions import holds
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
-from canopy.cli.output import print_json, printable, visible
+from canopy.cli.output import print_json, printable
 from canopy.client.seals import said_of, seal_of
 from canopy.feeds import id_text
 from canopy.feeds.objects import delivery_object, payload_text
+from overlay.phrases import visible
 
 if TYPE_CHECKING:
     from overlay.client import Delivery

@@ -16,12 +16,13 @@ from canopy.cli.completion import attribute_names, stream_names
 from canopy.cli.connect import NodeOptions, node_options, seal_option
 from canopy.cli.constants import EVENTS_LOOKED_AT, NAMES_TIMEOUT, REMIND_EVERY
 from canopy.cli.errors import OK, TIME_OUT
-from canopy.cli.output import on_reader_gone, visible
+from canopy.cli.output import on_reader_gone
 from canopy.cli.parameters import Number
 from canopy.cli.streams.read import FollowOptions, read_stream
 from canopy.cli.streams.share import GroupNotice, group_options, share_stream
 from canopy.cli.subscribe.delivery import Show, printer, template_of, warn_of_absent
 from overlay.client import LEVELS
+from overlay.phrases import visible
 
 if TYPE_CHECKING:
     from canopy.cli.subscribe.delivery import Template

@@ -13,8 +13,9 @@ import click
 
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import json_option
-from canopy.cli.output import TextTable, plain, print_json, show, visible
+from canopy.cli.output import TextTable, plain, print_json, show
 from canopy.cli.sync.options import by_table, chosen, config_option, database_option
+from overlay.phrases import in_one_line, visible
 
 # --- how far a copy was behind, as a line of bars ---
 
@@ -218,7 +219,7 @@ def rm(name: str, keep: bool, as_json: bool, config: Path) -> None:
             try:
                 remove(one.name, url)
             except Exception as error:  # of any driver, or of a URL that is none
-                said = " ".join(str(error).split())
+                said = in_one_line(error)
                 unreached.append(shown(url))
                 click.echo(
                     f"{shown(url)} still has {left} of the sync, if it had: {said}. To take them "
@@ -277,7 +278,7 @@ def _place(name: str, side: str, url: str) -> dict[str, Any]:
         with closing(open_destination(name, url)) as target:
             progress = target.progress()
     except Exception as error:  # of any driver
-        return {"error": " ".join(str(error).split())}
+        return {"error": in_one_line(error)}
     found = {"offset": progress.offset, "tables": sorted(progress.tables)}
     if partial := sorted(table.name for table in progress.tables.values() if table.is_partial):
         found["partial"] = partial

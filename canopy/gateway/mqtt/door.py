@@ -42,6 +42,7 @@ from canopy.gateway.mqtt.topics import GAP, TOPIC, Filter, TopicFilterError, par
 from canopy.gateway.publication import check_allowed, publish, publish_each
 from canopy.wire.log import Log
 from overlay.client import Draft
+from overlay.phrases import in_one_line
 
 OLD_VERSION: Final = b"\x20\x02\x00\x01"
 """CONNACK of MQTT 3.1.1: unacceptable protocol version."""
@@ -572,4 +573,4 @@ def _disconnect(code: mqtt5.DisconnectReasonCode, reason: str) -> mqtt5.Disconne
 
 def one_line(text: str) -> str:
     """Return a reason without characters that MQTT forbids, on one line."""
-    return FORBIDDEN.sub("_", " ".join(text.split())[:1000])
+    return FORBIDDEN.sub("_", in_one_line(text)[:1000])

@@ -28,6 +28,7 @@ from canopy.sync.dialects import Dialect
 from canopy.sync.errors import FencedError, SchemaError, UnfitError
 from canopy.sync.folded import Step
 from canopy.sync.values import ABSENT, Row, Value
+from overlay.phrases import in_one_line
 
 _NAMED: Final = re.compile(r":([a-z_]+)")
 _MOVED: Final = ("UniqueViolation", "ExclusionViolation", "IntegrityError")
@@ -291,7 +292,7 @@ class Destination:
         except Exception as error:
             if not any(kind.__name__ == "IntegrityError" for kind in type(error).__mro__):
                 raise
-            said = " ".join(str(error).split())
+            said = in_one_line(error)
             raise SchemaError(
                 f"{what}: a constraint that the destination has of its own refuses rows of the "
                 f"source ({said}): take it away, or let it be checked at the end of a transaction"
@@ -465,7 +466,7 @@ class Destination:
             try:
                 self._execute(found.upsert, *found.fitted([row]))
             except Exception as refused:
-                said = " ".join(str(refused).split())
+                said = in_one_line(refused)
                 key = found.table.key_of(row)
                 return UnfitError(f"{found.table.name}, key {key}: the destination says: {said}")
         return UnfitError(f"{found.table.name}: the destination says: {error}")

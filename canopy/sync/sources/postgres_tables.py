@@ -17,6 +17,7 @@ from canopy.sync.postgres_values import DOMAINS, Decoder, copied, spelled, type_
 from canopy.sync.sources import pgoutput
 from canopy.sync.sources.source import wanted_of
 from canopy.sync.values import ABSENT, Row
+from overlay.phrases import in_one_line
 
 PUBLIC: Final = "public"
 TAKEN_IN: Final = b"table "
@@ -254,7 +255,7 @@ def _owning() -> Iterator[None]:
     try:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
-        said = " ".join(str(error).split())
+        said = in_one_line(error)
         raise SchemaError(f"{said}: only who owns it can capture it; see --tables") from None
 
 

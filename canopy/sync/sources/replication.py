@@ -17,6 +17,7 @@ from psycopg import pq
 
 from canopy.sync.errors import SyncError
 from canopy.sync.postgres_values import SESSION
+from overlay.phrases import in_one_line
 
 STATUS_EVERY: Final = 5.0
 """Seconds between two messages to the server, which gives a receiver up after a minute."""
@@ -130,4 +131,4 @@ class Replication:
         return [(value or b"").decode() for value in found]
 
     def _said(self) -> str:
-        return " ".join(self._link.error_message.decode(errors="replace").split())
+        return in_one_line(self._link.error_message.decode(errors="replace"))

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from canopy.tui.constants import HEX_DUMP, PAYLOAD_CHARACTERS
 from matching import Value
+from overlay.phrases import visible
 
 
 def show_value(value: Value | None) -> str:
@@ -16,13 +17,8 @@ def show_value(value: Value | None) -> str:
     if value is True or value is False:
         return "TRUE" if value else "FALSE"
     if isinstance(value, str):
-        return value if value.isprintable() else one_line(value)
+        return visible(value)
     return repr(value)
-
-
-def one_line(text: str) -> str:
-    """Return `text` with unprintable characters escaped: they could move the cursor."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def show_time(seconds: float) -> str:
@@ -67,7 +63,7 @@ def show_payload(payload: bytes) -> str:
     try:
         text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
-        text = "\n".join(one_line(line) for line in text.splitlines())
+        text = "\n".join(visible(line) for line in text.splitlines())
     return text if len(text) <= PAYLOAD_CHARACTERS else text[:PAYLOAD_CHARACTERS] + "\n… (cut)"
 
 

@@ -15,9 +15,9 @@ from textual.widgets import Footer, Static
 
 from canopy.tui.model.attachment import Attachment, Changes
 from canopy.tui.model.rates import show_rate
-from canopy.tui.model.text import one_line, short
+from canopy.tui.model.text import short
 from overlay.client import Status
-from overlay.phrases import counted
+from overlay.phrases import counted, visible
 
 
 class TopBar(Static):
@@ -34,7 +34,7 @@ class TopBar(Static):
         if status is None:
             text.append("  connected" if up else "  not connected", "dim")
         else:
-            name = one_line(status.name)
+            name = visible(status.name)
             text.append(f"  {name + ' ' if name else ''}{short(status.node)}", "bold")
             text.append(f"  {self._state(status, up)}")
         text.append(f"   {show_rate(per_second)}", "bold")

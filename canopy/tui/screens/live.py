@@ -21,7 +21,6 @@ from canopy.tui.constants import (
 )
 from canopy.tui.model.attachment import Attachment, Changes, SubscriptionEntry
 from canopy.tui.model.log import LogRow, SortOrder
-from canopy.tui.model.text import one_line
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.export import AsObject, ExportDialog, delivery_of, event_json
 from canopy.tui.screens.publish import PublishDialog
@@ -32,7 +31,7 @@ from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.subscription_list import SubscriptionList
 from overlay.client import Done, Failed, GetSubscriptions, Reply, Subscriptions, Why
-from overlay.phrases import counted
+from overlay.phrases import counted, visible
 
 # --- the dialog for the columns of the events, and by which of them these are sorted ---
 
@@ -103,7 +102,7 @@ class ColumnsDialog(ModalScreen[ColumnsRequest | None]):
 
     def _line(self, name: str) -> Text:
         shown = "[x]" if name in self._shown else "[ ]"
-        return Text(f"{shown} {one_line(name)}{sort_mark(name, self._order)}", no_wrap=True)
+        return Text(f"{shown} {visible(name)}{sort_mark(name, self._order)}", no_wrap=True)
 
 
 OPENING = ("add", "filter", "publish", "export")

@@ -14,7 +14,7 @@ from textual.widgets import Static, TabbedContent, TabPane
 from canopy.tui.constants import CLUSTER_ATTRIBUTES
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.rates import Rates, show_rate
-from canopy.tui.model.text import one_line, short, show_duration
+from canopy.tui.model.text import short, show_duration
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.widgets.ring_picture import RingPicture, TreePicture, arc, members
 from canopy.tui.widgets.synced_table import SyncedTable
@@ -33,7 +33,7 @@ from overlay.client import (
     Where,
 )
 from overlay.info import ClusterInfo
-from overlay.phrases import counted
+from overlay.phrases import counted, visible
 
 ROLE_MARKS = {"primary": "★", "standby": "☆", "broker": "·"}
 
@@ -57,11 +57,11 @@ def _cluster_text(cluster: ClusterInfo, own: str) -> Text:
         mark = "▸" if node == own else " "
         text.append(f"{mark} {ROLE_MARKS[role]} ", "bold").append(f"{role:<8} ", "dim")
         text.append(node, "bold" if node == own else "")
-        text.append(f"  {one_line(cluster.addresses.get(node, ''))}", "dim")
+        text.append(f"  {visible(cluster.addresses.get(node, ''))}", "dim")
         text.append("  ✗ silent\n" if node in cluster.silent else "\n", "bold red")
         if reason := cluster.sub_healthy.get(node):
-            text.append(f"    sub-healthy: {one_line(reason)}\n", "yellow")
-    names = [one_line(name) for name in cluster.attributes[:CLUSTER_ATTRIBUTES]]
+            text.append(f"    sub-healthy: {visible(reason)}\n", "yellow")
+    names = [visible(name) for name in cluster.attributes[:CLUSTER_ATTRIBUTES]]
     more = len(cluster.attributes) - len(names)
     text.append(f"\n{counted(len(cluster.attributes), 'attribute tree')}  ", "bold")
     text.append(", ".join(names) + (f" and {more} more" if more else ""))
@@ -84,8 +84,8 @@ def _text(status: Status) -> Text:
     state = "draining" if status.draining else ("ready" if status.ready else "not ready yet")
     where = f"{status.role} of {short(status.cluster, 10)}" if status.cluster else "in no cluster"
     lines = [
-        ("node", status.node + (f"  “{one_line(status.name)}”" if status.name else "")),
-        ("address", one_line(status.address)),
+        ("node", status.node + (f"  “{visible(status.name)}”" if status.name else "")),
+        ("address", visible(status.address)),
         ("state", f"{'●' if status.ready and not status.draining else '◌'} {state}"),
         ("cluster", where),
         ("ring", short(status.ring, 16) or "none known"),
@@ -93,7 +93,7 @@ def _text(status: Status) -> Text:
         ("neighbours", f"{status.neighbours}, {counted(status.links, 'link')}"),
         ("subscriptions", str(status.subscriptions)),
         ("trees", f"{status.trees} with virtual nodes here"),
-        ("health", one_line(status.health) or "not measured yet"),
+        ("health", visible(status.health) or "not measured yet"),
         ("pending", f"{status.pending:,} under way"),
         ("process", f"{status.pid}, start {status.incarnation}, up {show_duration(status.uptime)}"),
     ]
@@ -106,8 +106,8 @@ def _text(status: Status) -> Text:
     for address, health in status.seeds.items():
         good = health == "reached"
         text.append("✓ " if good else "✗ ", "bold green" if good else "bold red")
-        text.append(one_line(address))
-        text.append("" if good else f"  {one_line(health)}", "dim").append("\n")
+        text.append(visible(address))
+        text.append("" if good else f"  {visible(health)}", "dim").append("\n")
     return text
 
 
@@ -131,7 +131,7 @@ MARKS = {
 
 def counter_title(name: str) -> str:
     """Return the name of a counter as `canopy status` shows it."""
-    return one_line(name.replace("_", " "))
+    return visible(name.replace("_", " "))
 
 
 class OverlayScreen(MainScreen):
@@ -266,7 +266,7 @@ class OverlayScreen(MainScreen):
         for peer in peers:
             age = str(peer.age) if peer.neighbour else "-"
             mark = "●" if peer.neighbour else "○"
-            cells = (mark, short(peer.node), one_line(peer.address), peer.state, age)
+            cells = (mark, short(peer.node), visible(peer.address), peer.state, age)
             rows.append((peer.node, (*cells, f"{peer.sent:,}", f"{peer.received:,}")))
         self.query_one("#peers", SyncedTable).sync(rows)
 
@@ -283,7 +283,7 @@ class OverlayScreen(MainScreen):
             epoch = str(one.epoch) if one.cluster else ""
             cells = (MARKS.get(one.what, "·"), show_duration(one.ago), one.what, short(one.node))
             rows.append(
-                (str(count - number), (*cells, short(one.cluster), epoch, one_line(one.text)))
+                (str(count - number), (*cells, short(one.cluster), epoch, visible(one.text)))
             )
         self.query_one("#incidents-table", SyncedTable).sync(rows)
 
@@ -346,7 +346,7 @@ class OverlayScreen(MainScreen):
         for name in sorted({*owner, *self._names}, key=lambda name: (name not in owner, name)):
             cluster = owner.get(name)
             where = short(cluster.key, 6) if cluster else "-"
-            rows.append((name, ("●" if cluster else "○", one_line(name), where)))
+            rows.append((name, ("●" if cluster else "○", visible(name), where)))
         self.query_one("#attributes", SyncedTable).sync(rows)
 
     def on_synced_table_chosen(self, event: SyncedTable.Chosen) -> None:

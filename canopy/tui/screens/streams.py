@@ -19,7 +19,7 @@ from canopy.client.streams.reading import Start, parse_start
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.stream_reader import StreamReader
-from canopy.tui.model.text import one_line, short, show_time
+from canopy.tui.model.text import short, show_time
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.widgets.event_columns import EventColumns
 from canopy.tui.widgets.event_stream import EventStream
@@ -27,7 +27,7 @@ from canopy.tui.widgets.synced_table import SyncedTable
 from matching import SelectorError, compile_selector
 from overlay.client import Delivery, Event, Failed, GetStreams, Reply, StreamEvent, Streams
 from overlay.info import GroupInfo, GroupShardInfo, ReplicaInfo, ShardInfo, StreamInfo
-from overlay.phrases import counted, duration
+from overlay.phrases import counted, duration, visible
 from overlay.stream_client import GetGroups, Groups, RowExplained, WhyRow
 
 # --- the dialog that asks from where a stream is to be read, and which of its events ---
@@ -201,8 +201,8 @@ class StreamsScreen(MainScreen):
         box.border_title = f"{counted(len(reply.streams), 'stream')}{part}"
         rows = []
         for one in reply.streams:
-            cells = (one_line(one.name), f"{len(one.shards)}", f"{one.replicas}")
-            kept = (one_line(one.key), ttl_cell(one), one_line(one.capture))
+            cells = (visible(one.name), f"{len(one.shards)}", f"{one.replicas}")
+            kept = (visible(one.key), ttl_cell(one), visible(one.capture))
             rows.append((one.name, (*cells, *kept)))
         self.query_one("#stream-table", SyncedTable).sync(rows)
         self._ask_chosen()
@@ -233,8 +233,8 @@ class StreamsScreen(MainScreen):
 
     def _show_chosen(self) -> None:
         stream = self._streams.get(self.chosen)
-        name = "" if stream is None else f" of {one_line(stream.name)}"
-        said = "" if stream is None else one_line("; ".join(bounds(stream)))
+        name = "" if stream is None else f" of {visible(stream.name)}"
+        said = "" if stream is None else visible("; ".join(bounds(stream)))
         self.query_one("#shards-box").border_title = f"Shards{name}"
         self.query_one("#shards-box").border_subtitle = escape(said)
         self.query_one("#consumers-box").border_title = f"Durable consumers and groups{name}"
@@ -246,8 +246,8 @@ class StreamsScreen(MainScreen):
                 for each in replica.consumers:
                     lag = max(0, replica.next - each.position)
                     cells = (f"{shard.number}", f"{each.position:,}", f"{lag:,}")
-                    selector = one_line(each.selector) or "all"
-                    row = (one_line(each.name), *cells, selector)
+                    selector = visible(each.selector) or "all"
+                    row = (visible(each.name), *cells, selector)
                     consumers.append((f"{shard.number} {each.name}", row))
         for group in self._groups.get(self.chosen, ()):
             for part in group.shards:
@@ -277,7 +277,7 @@ class StreamsScreen(MainScreen):
         start: Start | int = request.start
         what = f" where {request.selector}" if request.selector else ""
         rows = self.query_one("#rows", EventStream)
-        rows.border_title = f"Rows of {one_line(name)}{what}"
+        rows.border_title = f"Rows of {visible(name)}{what}"
         rows.border_subtitle = "asking the leaders …"
         rows.new_view()
         self._reader = self.attachment.read_stream(
@@ -293,7 +293,7 @@ class StreamsScreen(MainScreen):
                 self.query_one("#rows").border_subtitle = "stopped"
 
     def _on_reading(self, reads: bool, text: str) -> None:
-        self.query_one("#rows").border_subtitle = one_line(text if reads else f"✗ {text}")
+        self.query_one("#rows").border_subtitle = visible(text if reads else f"✗ {text}")
 
     def _on_rows(self, events: list[StreamEvent]) -> None:
         self.log_of_rows.add((0, self._delivery(event)) for event in events)
@@ -347,7 +347,7 @@ class StreamsScreen(MainScreen):
 
 def ttl_cell(stream: StreamInfo) -> str:
     """Return how long the rows of a stream live; "" for ever."""
-    own = one_line(stream.ttl_by)
+    own = visible(stream.ttl_by)
     for_all = duration(stream.ttl_seconds) if stream.ttl_seconds else ""
     return " or ".join(filter(None, (for_all, own)))
 
@@ -358,13 +358,13 @@ def letters(group: str, reply: Reply) -> str:
         return reply.reason if isinstance(reply, Failed) else ""
     newest = sorted(reply.letters, key=lambda letter: -letter.time)
     lines = [
-        f"{letter.shard}/{letter.offset:,}: {one_line(letter.reason)}, "
+        f"{letter.shard}/{letter.offset:,}: {visible(letter.reason)}, "
         f"{counted(letter.deliveries, 'delivery', 'deliveries')}"
         for letter in newest[:LETTERS_MOST]
     ]
     more = len(newest) - len(lines)
     lines += [f"… and {more:,} more: canopy stream dead"] if more else []
-    return "\n".join((f"Dead letters of {one_line(group)} (shard/offset)", *lines))
+    return "\n".join((f"Dead letters of {visible(group)} (shard/offset)", *lines))
 
 
 def replica_cells(shard: ShardInfo, replica: ReplicaInfo) -> tuple[str, ...]:
@@ -390,8 +390,8 @@ def group_cells(group: GroupInfo, part: GroupShardInfo) -> tuple[str, ...]:
     facts = [f"{part.leased:,} leased", counted(len(part.members), "member")]
     facts += [f"✗ {part.dead:,} dead"] if part.dead else []
     lag = max(0, part.end - part.floor)
-    cells = (f"⋔ {one_line(group.name)}", f"{part.shard}", f"{part.floor:,}", f"{lag:,}")
-    return (*cells, f"{one_line(group.selector) or 'all'}: {', '.join(facts)}")
+    cells = (f"⋔ {visible(group.name)}", f"{part.shard}", f"{part.floor:,}", f"{lag:,}")
+    return (*cells, f"{visible(group.selector) or 'all'}: {', '.join(facts)}")
 
 
 def explanation(offset: int, reply: Reply) -> str:
@@ -402,7 +402,7 @@ def explanation(offset: int, reply: Reply) -> str:
     there = f"offsets {reply.first:,} to {reply.next - 1:,} are there"
     lines = [f"row {offset:,}: {reply.state} ({there})"]
     if reply.time:
-        by = one_line(reply.producer) or "nobody who is known"
+        by = visible(reply.producer) or "nobody who is known"
         lines.append(f"appended {show_time(reply.time)} by {by}, number {reply.number:,}")
-    lines += [f"{one_line(each.name)}: {each.what}" for each in reply.readers]
+    lines += [f"{visible(each.name)}: {each.what}" for each in reply.readers]
     return "\n".join(lines if reply.readers else [*lines, "there are no durable consumers"])

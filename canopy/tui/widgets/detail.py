@@ -15,10 +15,10 @@ from textual.widgets import Static, TabbedContent, TabPane
 
 from canopy.client.seals import said_of, seal_of
 from canopy.tui.model.log import LogRow
-from canopy.tui.model.text import one_line, show_payload, show_time, show_value
+from canopy.tui.model.text import show_payload, show_time, show_value
 from overlay.client import Explained, Failed, Reply
 from overlay.info import ExplanationLine, Reason
-from overlay.phrases import counted
+from overlay.phrases import counted, visible
 
 # Marks; colours only repeat what the mark means.
 VERDICTS = {
@@ -39,11 +39,11 @@ def explanation(explained: Explained, first: str = "") -> Text:
     if not reasons:
         nodes = ", ".join(f"{node} ({address})" for node, address in explained.shown_at)
         where = f"It was shown at {nodes}." if nodes else "Ask where the subscription was made."
-        text.append(f"This node has no subscription to explain. {one_line(where)}\n\n", "dim")
+        text.append(f"This node has no subscription to explain. {visible(where)}\n\n", "dim")
     if explained.path:
         text.append("Path\n", "bold underline")
         for number, step in enumerate(explained.path, 1):
-            text.append(f"{number:>3}  ", "dim").append(f"{one_line(step)}\n")
+            text.append(f"{number:>3}  ", "dim").append(f"{visible(step)}\n")
     if any(reason.verdicts for reason in reasons):
         text.append(f"\n{LEGEND}", "dim")
     return text
@@ -52,18 +52,18 @@ def explanation(explained: Explained, first: str = "") -> Text:
 def _reason(text: Text, reason: Reason) -> None:
     mark, word = ("✓", "delivered to") if reason.delivered else ("✗", "not delivered to")
     text.append(f"{mark} {word} ", "bold green" if reason.delivered else "bold red")
-    text.append(f"{one_line(reason.name or reason.subscription)}\n", "bold")
+    text.append(f"{visible(reason.name or reason.subscription)}\n", "bold")
     if reason.attribute:
-        text.append("  pivot ").append(one_line(reason.attribute), "bold")
+        text.append("  pivot ").append(visible(reason.attribute), "bold")
         if reason.lo or reason.hi:
             text.append("  virtual node ").append(f"[{reason.lo} … {reason.hi})", "bold")
         if reason.delivered:
             text.append(f"  {counted(reason.hops, 'hop')}", "bold")
         text.append("\n")
     if reason.summary:
-        text.append(f"  {one_line(reason.summary)}\n", "dim" if reason.delivered else "")
+        text.append(f"  {visible(reason.summary)}\n", "dim" if reason.delivered else "")
     if not reason.verdicts:
-        text.append(f"  {one_line(reason.selector)}\n")
+        text.append(f"  {visible(reason.selector)}\n")
     for verdict in reason.verdicts:
         _verdict(text, verdict)
     text.append("\n")
@@ -72,9 +72,9 @@ def _reason(text: Text, reason: Reason) -> None:
 def _verdict(text: Text, verdict: ExplanationLine) -> None:
     mark, style = VERDICTS.get(verdict.verdict, VERDICTS["unknown"])
     text.append(" " * INDENT * (verdict.depth + 1)).append(f"{mark} ", style)
-    text.append(one_line(verdict.text))
+    text.append(visible(verdict.text))
     if verdict.seen:
-        text.append(f"   saw {one_line(verdict.seen)}", "dim italic")
+        text.append(f"   saw {visible(verdict.seen)}", "dim italic")
     text.append("\n")
 
 
@@ -158,10 +158,10 @@ def _all(row: LogRow, name_of: Callable[[int], str]) -> RenderableType:
     head.append(show_time(event.time), "bold").append("  identity ")
     head.append(event.identity, "bold").append("\n")
     for key, delivery in row.deliveries.items():
-        head.append("→ ").append(one_line(name_of(key)), "bold")
-        head.append("  through the tree of ").append(one_line(delivery.attribute) or "?", "bold")
+        head.append("→ ").append(visible(name_of(key)), "bold")
+        head.append("  through the tree of ").append(visible(delivery.attribute) or "?", "bold")
         if delivery.lo or delivery.hi:
-            head.append(f" [{one_line(delivery.lo)} … {one_line(delivery.hi)})")
+            head.append(f" [{visible(delivery.lo)} … {visible(delivery.hi)})")
         hops = f", {counted(delivery.hops, 'hop')}"
         head.append(f"{hops}, {delivery.latency_ms:.1f} ms\n")
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -170,11 +170,11 @@ def _all(row: LogRow, name_of: Callable[[int], str]) -> RenderableType:
     table.add_column(style="dim")
     for name, value in event.attributes.items():
         kind = {bool: "boolean", int: "number", float: "number", str: "string"}.get(type(value), "")
-        table.add_row(Text(one_line(name)), Text(show_value(value)), kind)
+        table.add_row(Text(visible(name)), Text(show_value(value)), kind)
     if said := said_of(event):
         head.append(f"the payload {said}\n", "bold red" if seal_of(event) == "false" else "")
     if not event.payload:
         return Group(head, table)
-    kind = f" of type {one_line(event.payload_type)}" if event.payload_type else ""
+    kind = f" of type {visible(event.payload_type)}" if event.payload_type else ""
     title = Text(f"\npayload{kind}, {len(event.payload):,} bytes", "bold")
     return Group(head, table, title, Text(show_payload(event.payload)))

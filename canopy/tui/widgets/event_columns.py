@@ -14,7 +14,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from canopy.tui.model.log import LogRow, SortOrder
-from canopy.tui.model.text import one_line, show_time, show_value
+from canopy.tui.model.text import show_time, show_value
+from overlay.phrases import visible
 
 TIME_WIDTH = 12  # HH:MM:SS.mmm
 WIDEST = 26  # cells of one attribute: three fit beside time and id in 120 columns
@@ -94,7 +95,7 @@ class EventColumns:
         return None
 
     def _title(self, name: str) -> str:
-        return one_line(name) + sort_mark(name, self._order)
+        return visible(name) + sort_mark(name, self._order)
 
     @property
     def width(self) -> int:
@@ -120,7 +121,7 @@ class EventColumns:
         widths += [self._for_width] if self._for_width else []
         widths += [*self._widths[self._fixed :], len(REST_TITLE)]
         cells = zip(self.titles, widths, strict=True)
-        return [Segment(fit_cells(one_line(t), w) + " " * GAP, style) for t, w in cells]
+        return [Segment(fit_cells(visible(t), w) + " " * GAP, style) for t, w in cells]
 
     def line(self, row: LogRow, style: Style, dim: Style) -> list[Segment]:
         """Return the line of one event."""
@@ -154,7 +155,7 @@ class EventColumns:
         for name, value in row.event.attributes.items():
             if name in self.names:
                 continue
-            parts.append(f"{one_line(name)}={show_value(value)}")
+            parts.append(f"{visible(name)}={show_value(value)}")
             length += len(parts[-1]) + 2
             if length > REST:
                 break

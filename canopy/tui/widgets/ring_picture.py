@@ -16,10 +16,10 @@ from rich.style import Style
 from rich.text import Text
 from textual.widgets import Static
 
-from canopy.tui.model.text import fit, one_line, short
+from canopy.tui.model.text import fit, short
 from overlay.client import Failed, Located, Reply
 from overlay.info import ClusterInfo
-from overlay.phrases import counted
+from overlay.phrases import counted, visible
 
 # The geometry of the ring (P2): the share of the keys that each cluster owns, and its place.
 #
@@ -232,9 +232,9 @@ class TreePicture(Static):
         if isinstance(reply, Located):
             self.update(_tree(reply, own, BAR if self.size.width >= WIDE else SHORT_BAR))
         elif isinstance(reply, Failed):
-            self.update(Text(f"✗ {one_line(attribute)}: {reply.reason}"))
+            self.update(Text(f"✗ {visible(attribute)}: {reply.reason}"))
         elif attribute:
-            self.update(Text(f"waiting for the tree of {one_line(attribute)} …", "dim"))
+            self.update(Text(f"waiting for the tree of {visible(attribute)} …", "dim"))
         else:
             self.update(Text("no attribute is known yet", "dim"))
 
@@ -244,7 +244,7 @@ def _tree(located: Located, own: str, bar: int) -> Text:
     nodes = located.virtual_nodes
     total = sum(node.registrations for node in nodes)
     text = Text()
-    text.append(one_line(located.attribute), "bold").append("\n")
+    text.append(visible(located.attribute), "bold").append("\n")
     mark = "▸" if own == cluster.primary else " "
     text.append("owner    ", "dim").append(f"cluster {short(cluster.key)}, epoch {cluster.epoch}\n")
     text.append("primary  ", "dim").append(f"★{mark}{short(cluster.primary)}\n")
@@ -260,7 +260,7 @@ def _tree(located: Located, own: str, bar: int) -> Text:
     most = max(1, *(node.registrations for node in nodes))
     width = max(len(f"[{fit(n.lo, 18)} … {fit(n.hi, 18)})") for n in nodes[:SHOWN])
     for node in nodes[:SHOWN]:
-        interval = f"[{fit(one_line(node.lo), 18)} … {fit(one_line(node.hi), 18)})"
+        interval = f"[{fit(visible(node.lo), 18)} … {fit(visible(node.hi), 18)})"
         length = round(bar * node.registrations / most)
         text.append(f"{interval:<{width}}  ", "bold")
         for host in (node.host, *node.others):

@@ -21,7 +21,8 @@ from textual.widgets import Input, Static
 from canopy.client.hints import hints
 from canopy.tui.constants import SELECTOR_CHARACTERS
 from canopy.tui.model.completion import Check, Completion, ValuesOf, check, complete, tokens
-from canopy.tui.model.text import fit, one_line
+from canopy.tui.model.text import fit
+from overlay.phrases import visible
 
 SHOWN = 5  # visible candidates: the dialog must fit into 24 lines
 
@@ -198,7 +199,7 @@ class SelectorInput(Vertical):
             text.append(f"\n✓ {self.check.message}", "bold green")
             if self.check.predicate is not None:
                 for remark in hints(self.check.predicate, self._names(), self._values_of):
-                    text.append(f"  ({one_line(remark)})")
+                    text.append(f"  ({visible(remark)})")
         else:
             text.append(f"\n{self.check.message}", "dim")
         self._caret.update(text)

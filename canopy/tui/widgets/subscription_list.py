@@ -15,8 +15,9 @@ from textual.widgets.option_list import Option
 from canopy.tui.model.attachment import SubscriptionEntry
 from canopy.tui.model.rates import Rate, show_rate
 from canopy.tui.model.subscriber import SubscriptionState
-from canopy.tui.model.text import fit, one_line
+from canopy.tui.model.text import fit
 from canopy.tui.widgets.event_columns import fit_cells
+from overlay.phrases import visible
 
 # A mark and a word for each state, so that no meaning depends on colour.
 MARKS = {
@@ -110,7 +111,7 @@ class SubscriptionList(OptionList):
 
     def _line(self, subscription: SubscriptionEntry) -> Text:
         mark, word = MARKS[subscription.state]
-        name, selector = one_line(subscription.name), one_line(subscription.selector)
+        name, selector = visible(subscription.name), visible(subscription.selector)
         live = subscription.state is SubscriptionState.LIVE
         numbers = f"{subscription.rate.total:,}  {show_rate(subscription.rate.per_second)}"
         right = numbers if live else f"{numbers}  {word}"
@@ -130,8 +131,8 @@ class SubscriptionList(OptionList):
         text.append(f"\n  {fit(selector, self._cells - 2)}")
         why = subscription.reason
         if not why and subscription.pivots:
-            why = f"acknowledged, by {', '.join(map(one_line, subscription.pivots))}"
+            why = f"acknowledged, by {', '.join(map(visible, subscription.pivots))}"
         if why:
-            text.append(f"\n  {fit(one_line(why), self._cells - 2)}", "dim")
+            text.append(f"\n  {fit(visible(why), self._cells - 2)}", "dim")
         text.no_wrap = True
         return text

@@ -212,7 +212,7 @@ def test_details_show_all_attributes_and_the_payload() -> None:
         stream(rig).focus()
         await rig.press("enter")
         rig.app.screen.query_one(DetailPane).styles.height = 30
-        await rig.sees("NULL", "TRUE", r"line\nbreak\x1b[2J", "13 bytes", '"a": [')
+        await rig.sees("NULL", "TRUE", r"line\u000abreak\u001b[2J", "13 bytes", '"a": [')
         assert "\x1b" not in rig.text
 
     play(scenario)

@@ -215,7 +215,7 @@ def test_values_and_times_for_people() -> None:
 
 def test_payloads_are_shown_as_json_text_or_bytes() -> None:
     assert show_payload(b'{"a":[1]}') == '{\n  "a": [\n    1\n  ]\n}'
-    assert show_payload(b"two\nlines\x07") == "two\nlines\\x07"
+    assert show_payload(b"two\nlines\x07") == "two\nlines\\u0007"
     assert show_payload(b"\xff\x00A" * 300).splitlines()[0].endswith("..A..A..A..A..A.")
     assert "388 more bytes" in show_payload(b"\xff\x00A" * 300)
     assert show_payload(b"[" * 50_000).endswith("(cut)")
