@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from canopy.sync.errors import SchemaError
-from canopy.sync.values import ABSENT, Row, Unpacking, Value, pack, unpack
+from canopy.sync.values import ABSENT, Row, Value, pack, unpack, unpacking
 from overlay.client import Draft
 
 INSERT: Final = 1
@@ -145,7 +145,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     commit: Commit | None = None
 
 
-_Payload: Final = Unpacking(
+_decode: Final = unpacking(
     tuple[
         tuple[int, str, Commit | None, Table | None],
         tuple[Any, ...] | None,
@@ -230,7 +230,7 @@ class ChangeDrafts:
 
 def change_of(payload: bytes) -> Change:
     """The change that an event's payload carries. Raises MalformedError."""
-    (op, table, commit, schema), before, after = unpack(payload, _Payload)
+    (op, table, commit, schema), before, after = unpack(payload, _decode)
     return Change(op, table, before, after, schema, commit)
 
 

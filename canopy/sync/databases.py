@@ -120,7 +120,7 @@ def check_destination(url: str) -> None:
 
 def _check_url(kind: str, url: str) -> None:
     if kind == "mariadb":
-        from canopy.sync.mariadb_link import parameters
+        from canopy.sync.servers.mariadb_link import parameters
 
         try:
             parameters(url)

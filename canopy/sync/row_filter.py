@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from canopy.sync.changes import DELETE, INSERT, UPDATE, Change, Table
+from canopy.sync.conversions import words
 from canopy.sync.errors import SchemaError
 from canopy.sync.values import ABSENT, Row, Value
 from matching import Predicate, compile_selector
@@ -92,11 +93,7 @@ def _attribute(table: str, name: str, value: Value) -> Any:
         return value if math.isfinite(value) else None
     if kind is Decimal:
         return float(value) if value.is_finite() else None
-    if kind is datetime:
-        return value.isoformat(" ")
-    if kind in (date, time):
-        return value.isoformat()
-    return None
+    return words(value) if kind in (datetime, date, time) else None
 
 
 def _no_image(what: str) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -146,17 +146,15 @@ def pack(fields: Any, *rows: Row | None) -> bytes:
         raise UnfitError("a text is no UTF-8") from None
 
 
-class Unpacking(Generic[T]):
-    """Reads what `pack` has made, if it is of the type `kind`."""
-
-    def __init__(self, kind: type[T]) -> None:
-        self.decode = msgspec.msgpack.Decoder(kind, ext_hook=_unwrap).decode
+def unpacking(kind: type[T]) -> Callable[[bytes], T]:
+    """The decoder of what `pack` has made, [fields, row, …], if it is of the type `kind`."""
+    return msgspec.msgpack.Decoder(kind, ext_hook=_unwrap).decode
 
 
-def unpack(data: bytes, unpacking: Unpacking[T]) -> T:
-    """[fields, row, …] of what `pack` has made. Raises MalformedError."""
+def unpack(data: bytes, decode: Callable[[bytes], T]) -> T:
+    """What `pack` has made, by its decoder (`unpacking`). Raises MalformedError."""
     try:
-        return unpacking.decode(data)
+        return decode(data)
     except msgspec.ValidationError as error:
         raise MalformedError(
             f"an event of the stream is no change of a database: {error}"

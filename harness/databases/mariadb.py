@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any
 from uuid import UUID
 
-from canopy.sync.mariadb_link import asked, connected
+from canopy.sync.servers.mariadb_link import asked, connected
 from harness.databases.drawing import (
     Draw,
     Kind,

@@ -10,6 +10,7 @@ import duckdb
 
 from canopy.sinks.database import quoted
 from canopy.sync.changes import Table
+from canopy.sync.conversions import kept
 from canopy.sync.destinations.destination import Destination, Existing
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import DUCKDB
@@ -38,7 +39,7 @@ class DuckdbDestination(Destination):
             f"{quoted(column.name)}::VARCHAR" if column.type in DATES else quoted(column.name)
             for column in table.columns
         ]
-        return shown, "", decoding([_read if c.type in DATES else _same for c in table.columns])
+        return shown, "", decoding([_read if c.type in DATES else kept for c in table.columns])
 
     def _upsert(self, found: Statements, rows: Sequence[Row]) -> None:
         self._insert(found, found.fitted(rows), found.conflict)
@@ -105,7 +106,3 @@ def _spelled(text: str) -> str:
 
 def _read(text: str) -> Value:
     return NativeText(f"{text.replace(' (BC)', '')} BC" if "(BC)" in text else text)
-
-
-def _same(value: Value) -> Value:
-    return value

@@ -20,8 +20,8 @@ from canopy.sync.destinations.destination import READ, Destination, Existing
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import MARIADB
 from canopy.sync.errors import SchemaError, UnfitError
-from canopy.sync.mariadb_link import Streaming, asked, connected, declared_columns
-from canopy.sync.mariadb_values import decoder, selected
+from canopy.sync.servers.mariadb_link import Streaming, asked, connected, declared_columns
+from canopy.sync.servers.mariadb_values import decoder, selected
 from canopy.sync.values import Row, decoding, text_or_value
 
 AT_ONCE: Final = 500

@@ -21,8 +21,8 @@ from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import POSTGRESQL
 from canopy.sync.errors import SchemaError, UnfitError
 from canopy.sync.folded import Step
-from canopy.sync.postgres_catalog import CatalogColumn, columns_of
-from canopy.sync.postgres_values import (
+from canopy.sync.servers.postgres_catalog import CatalogColumn, columns_of
+from canopy.sync.servers.postgres_values import (
     DOMAINS,
     SESSION,
     Decoder,

@@ -32,7 +32,6 @@ HEADER: Final = struct.Struct("<IBIIIH")
 QUERY, FORMAT, XID, TABLE_MAP, XA_PREPARE, GTID = 2, 15, 16, 19, 38, 162
 WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS = 23, 24, 25
 COMPRESSED: Final = {165: QUERY, 166: WRITE_ROWS, 167: UPDATE_ROWS, 168: DELETE_ROWS}
-SECOND_VERSION: Final = {30: WRITE_ROWS, 31: UPDATE_ROWS, 32: DELETE_ROWS}
 
 NO_FOREIGN_KEYS: Final = 2
 STANDALONE: Final = 1
@@ -132,11 +131,8 @@ class Binlog:
         kind = COMPRESSED.get(kind, kind)
         if kind == QUERY:
             return _statement(data, at, when, is_compressed)
-        if kind in SECOND_VERSION:
-            (extra,) = struct.unpack_from("<H", data, at + 8)
-            return self._rows(SECOND_VERSION[kind], data, at, at + 8 + extra, False)
         if kind in (WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS):
-            return self._rows(kind, data, at, at + 8, is_compressed)
+            return self._rows(kind, data, at, is_compressed)
         return None
 
     def _table(self, data: bytes, at: int) -> Layout:
@@ -159,10 +155,10 @@ class Binlog:
         self._tables[number] = _Known(data[at:], layout, decoders)
         return layout
 
-    def _rows(self, kind: int, data: bytes, begin: int, at: int, is_compressed: bool) -> RowsChange:
-        known = self._tables[int.from_bytes(data[begin : begin + 6], "little")]
-        is_unchecked = bool(data[begin + 6] & NO_FOREIGN_KEYS)
-        width, at = _length(data, at)
+    def _rows(self, kind: int, data: bytes, at: int, is_compressed: bool) -> RowsChange:
+        known = self._tables[int.from_bytes(data[at : at + 6], "little")]
+        is_unchecked = bool(data[at + 6] & NO_FOREIGN_KEYS)
+        width, at = _length(data, at + 8)
         size = (width + 7) // 8
         first = data[at : at + size]
         at += size

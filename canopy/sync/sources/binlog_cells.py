@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from canopy.sync.errors import SchemaError
-from canopy.sync.mariadb_values import decoded, instant_of
+from canopy.sync.servers.mariadb_values import decoded, instant_of
 from canopy.sync.values import NativeText, Value, moment_of
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24, DATE = 1, 2, 3, 4, 5, 8, 9, 10

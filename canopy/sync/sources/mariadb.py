@@ -29,7 +29,7 @@ from canopy.sync.changes import (
     check_table,
 )
 from canopy.sync.errors import SourceLostError, SyncError
-from canopy.sync.mariadb_link import BinlogLink, asked, connected
+from canopy.sync.servers.mariadb_link import BinlogLink, asked, connected
 from canopy.sync.sources import binlog
 from canopy.sync.sources.altered_rows import Resending, added, filled
 from canopy.sync.sources.mariadb_cascades import Cascades
@@ -60,6 +60,7 @@ TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS canopy_source (id varchar(36) PRIMARY KEY)",
     "CREATE TABLE IF NOT EXISTS canopy_marks (id int PRIMARY KEY, n bigint NOT NULL)",
     "INSERT IGNORE INTO canopy_marks VALUES (1, 0)",
+    "INSERT INTO canopy_source SELECT UUID() WHERE NOT EXISTS (SELECT 1 FROM canopy_source)",
 )
 APPLYING: Final = "canopy_applying"
 """The table of which a destination changes a row first in each of its transactions."""
@@ -106,15 +107,11 @@ MERGED: Final = 1_000
 them is sent once."""
 
 
-def _drop(link: pymysql.Connection[Any]) -> None:
-    for table in ("canopy_source", "canopy_marks"):
-        link.query(f"DROP TABLE IF EXISTS {table}")
-
-
 def remove_tables(url: str) -> None:
     """Take away what a sync has put into the database."""
     with closing(connected(url)) as link:
-        _drop(link)
+        for table in ("canopy_source", "canopy_marks"):
+            link.query(f"DROP TABLE IF EXISTS {table}")
 
 
 class MariadbSource:
@@ -264,10 +261,6 @@ class MariadbSource:
     def confirm(self, position: int) -> None:
         """See `Source`. The server keeps its log by its own rules."""
 
-    def remove(self) -> None:
-        """Drop the sync's own tables."""
-        _drop(self._sql)
-
     def _check(self, begun: binlog.TransactionBegin) -> None:
         if begun.domain != self._domain:
             raise SyncError(
@@ -285,14 +278,10 @@ class MariadbSource:
         self._log = BinlogLink(self._url, gtid)
 
     def _identify(self) -> str:
-        known = self._sql.cursor()
-        known.execute("SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() "
-                      "AND TABLE_NAME = 'canopy_marks'")  # fmt: skip
-        if not known.fetchone():
+        known = "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'canopy_marks'"
+        if not asked(self._sql, f"SELECT 1 FROM information_schema.TABLES {known}"):
             for statement in TABLES:
                 self._sql.query(statement)
-            self._sql.query("INSERT INTO canopy_source SELECT UUID() WHERE NOT EXISTS "
-                            "(SELECT 1 FROM canopy_source)")  # fmt: skip
         self._domain = self._gtid()[0]
         return f"{self._one('SELECT min(id) FROM canopy_source')}/{self._domain}"
 

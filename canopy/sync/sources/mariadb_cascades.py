@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pymysql
 
-from canopy.sync.mariadb_link import asked
+from canopy.sync.servers.mariadb_link import asked
 from canopy.sync.sources import binlog
 
 Named = tuple[str, str]

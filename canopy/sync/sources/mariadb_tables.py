@@ -11,8 +11,8 @@ import pymysql
 from canopy.sinks.database import quoted
 from canopy.sync.changes import Column, Table
 from canopy.sync.errors import SchemaError
-from canopy.sync.mariadb_link import Declared, asked, declared_columns
-from canopy.sync.mariadb_values import decoder, meaning, selected
+from canopy.sync.servers.mariadb_link import Declared, asked, declared_columns
+from canopy.sync.servers.mariadb_values import decoder, meaning, selected
 from canopy.sync.sources import binlog_cells as cells
 from canopy.sync.sources.binlog import Layout
 from canopy.sync.values import NativeText, Row, decoding

@@ -28,7 +28,7 @@ from canopy.sync.changes import (
     check_table,
 )
 from canopy.sync.errors import SchemaError, SourceLostError, SyncError
-from canopy.sync.postgres_values import SESSION
+from canopy.sync.servers.postgres_values import SESSION
 from canopy.sync.sources import pgoutput
 from canopy.sync.sources.altered_rows import Resending, added, filled
 from canopy.sync.sources.postgres_tables import (
@@ -201,7 +201,7 @@ class PostgresSource:
 
     def snapshot(self) -> Iterator[Change]:
         """See `Source`. The slot is made again."""
-        self._drop_slot()
+        drop_slot(self._sql, self._slot)
         position, name = self._link.create_slot(self._slot)
         with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
             shapes = self._shapes_in(reader, name)
@@ -258,21 +258,12 @@ class PostgresSource:
         """Let the server forget the log up to a position."""
         self._link.confirm(position)
 
-    def remove(self) -> None:
-        """Drop the slot and the publication."""
-        self._link.close()
-        self._drop_slot()
-        self._publication.remove()
-
     def _begin(self, position: int) -> None:
         self._position = position
         self._link.close()
         self._link = Replication(self._conninfo)
         free_slot(self._sql, self._slot)
         self._link.start(self._slot, self._slot, position)
-
-    def _drop_slot(self) -> None:
-        drop_slot(self._sql, self._slot)
 
     def _changes_of(self, found: pgoutput.Decoded) -> Iterator[Change]:
         if isinstance(found, pgoutput.Relation):

@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-from canopy.sync import postgres_catalog
 from canopy.sync.changes import Column, Table, check_table
 from canopy.sync.errors import SchemaError
-from canopy.sync.postgres_catalog import columns_of
-from canopy.sync.postgres_values import DOMAINS, Decoder, copied, spelled, type_of
+from canopy.sync.servers import postgres_catalog
+from canopy.sync.servers.postgres_catalog import columns_of
+from canopy.sync.servers.postgres_values import DOMAINS, Decoder, copied, spelled, type_of
 from canopy.sync.sources import pgoutput
 from canopy.sync.sources.source import wanted_of
 from canopy.sync.values import ABSENT, Row

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import pq
 
 from canopy.sync.errors import SyncError
-from canopy.sync.postgres_values import SESSION
+from canopy.sync.servers.postgres_values import SESSION
 from overlay.phrases import in_one_line
 
 STATUS_EVERY: Final = 5.0

@@ -123,9 +123,6 @@ class Source(Protocol):
     def view(self) -> AbstractContextManager[SourceView]:
         """All rows at one position, in a transaction of their own."""
 
-    def remove(self) -> None:
-        """Take away what this has put into the database."""
-
     def close(self) -> None:
-        """End the connection to the database. Objects made in the database stay (`remove` removes
-        them)."""
+        """End the connection to the database. Objects made in the database stay
+        (`databases.remove_from_source` removes them)."""

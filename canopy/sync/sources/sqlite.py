@@ -105,7 +105,7 @@ class SqliteSource:
         self._forgotten = 0.0
         with ExitStack() as failed:
             failed.callback(self._database.close)
-            with self._writing():
+            with _writing(self._database):
                 self.id = prepare(self._database)
                 self._database.execute(
                     "INSERT OR IGNORE INTO canopy_readers VALUES (?, 0, NULL)", (name,)
@@ -223,17 +223,12 @@ class SqliteSource:
         if now < self._forgotten + FORGET_EVERY:
             return
         self._forgotten = now
-        with self._writing():
+        with _writing(self._database):
             self._database.execute(
                 "UPDATE canopy_readers SET position = ? WHERE name = ?", (position, self._name)
             )
             (least,) = self._database.execute("SELECT min(position) FROM canopy_readers").fetchone()
             self._database.execute("DELETE FROM canopy_changes WHERE id < ?", (least,))
-
-    def remove(self) -> None:
-        """See `Source`: all of it, when no other sync reads the log."""
-        remove_reader(self._database, self._name)
-        self._live = {}
 
     def _begin_log(self) -> None:
         """Have something in the log: as long as nothing is, a table that is new is one that the
@@ -292,7 +287,7 @@ class SqliteSource:
         (schema,) = self._database.execute("PRAGMA schema_version").fetchone()
         if schema == self._schema:
             return
-        with self._writing():
+        with _writing(self._database):
             self._read_shapes()
             for name in wanted_of(self._wanted, user_tables(self._database)):
                 table = shape_of(self._database, name)
@@ -371,11 +366,6 @@ class SqliteSource:
         numbers = [number for number, table in self._shapes.items() if table.name == name]
         for number in numbers:
             self._database.execute("DELETE FROM canopy_tables WHERE id = ?", (number,))
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with _writing(self._database):
-            yield
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from canopy.sync.errors import MalformedError, SchemaError, UnfitError
 from canopy.sync.folded import fold
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.stream import last_commit, shapes
-from canopy.sync.values import ABSENT, NativeText, Unpacking, pack, unpack
+from canopy.sync.values import ABSENT, NativeText, pack, unpack, unpacking
 from matching import SelectorError
 from overlay.upper_tree.publisher.admission import refusal
 from tests.support.databases.memory import MemoryStream
@@ -54,7 +54,7 @@ ORDERS = Table(
     "sqlite",
 )
 TABLES = {"orders": ORDERS}
-ANY = Unpacking(list[Any])
+ANY = unpacking(list[Any])
 VALUES = st.one_of(
     st.none(),
     st.booleans(),

@@ -18,8 +18,8 @@ from canopy.sync.changes import MARK, Column, Table, change_of
 from canopy.sync.databases import open_destination, open_source
 from canopy.sync.destinations.mariadb import MariadbDestination
 from canopy.sync.errors import SchemaError, SourceLostError, SyncError, UnfitError
-from canopy.sync.mariadb_link import connected
 from canopy.sync.row_filter import RowFilter
+from canopy.sync.servers.mariadb_link import connected
 from canopy.sync.sources.mariadb_tables import scan
 from canopy.sync.verification import SyncComparison
 from harness.databases.mariadb import Mariadb

@@ -22,7 +22,7 @@ from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import SchemaError, SourceLostError, UnfitError
 from canopy.sync.row_filter import RowFilter
-from canopy.sync.sources.postgres import PostgresSource
+from canopy.sync.sources.postgres import PostgresSource, remove_slot
 from canopy.sync.sources.sqlite import SqliteSource
 from harness.databases.mariadb import Mariadb
 from harness.mariadb import MariadbServer
@@ -90,9 +90,7 @@ class Sides:
         for close in reversed(self.closing):
             close()
         if self._removing is not None:
-            made = PostgresSource("shop", self.source)
-            made.remove()
-            made.close()
+            remove_slot("shop", self.source)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from canopy.sync.changes import INSERT, change_of
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import FencedError, SchemaError, SourceLostError, SyncError
 from canopy.sync.row_filter import RowFilter
-from canopy.sync.sources.sqlite import SqliteSource
+from canopy.sync.sources.sqlite import SqliteSource, remove_reader
 from tests.support.databases.memory import Killed, MemoryStream, Reading
 
 SHOP = """
@@ -358,9 +358,9 @@ def test_removing_a_source_leaves_nothing_behind(kit: Kit) -> None:
     before = kit.db.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
     kit.capture()
     other = SqliteSource("other", str(kit.source))
-    kit.open[0].remove()
+    remove_reader(kit.db, "shop")
     assert kit.db.execute("SELECT count(*) FROM canopy_readers").fetchone() == (1,)
-    other.remove()
+    remove_reader(kit.db, "other")
     kit.db.execute("DROP TABLE canopy_applying")
     kit.db.execute("DELETE FROM sqlite_sequence")
     after = kit.db.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()

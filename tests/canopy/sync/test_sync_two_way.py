@@ -14,13 +14,13 @@ from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Column, Table
 from canopy.sync.conflicts import Conflict, Conflicts, parse_rule
-from canopy.sync.databases import open_destination, open_source
+from canopy.sync.databases import open_destination, open_source, remove_from_source
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.dialects import SQLITE
 from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.row_filter import RowFilter
-from canopy.sync.sources.postgres import PostgresSource
+from canopy.sync.sources.postgres import PostgresSource, remove_slot
 from canopy.sync.sources.sqlite import SqliteSource
 from harness.databases.mariadb import Mariadb
 from harness.databases.postgres import Postgres
@@ -242,7 +242,7 @@ def test_sqlite_and_postgresql_both_ways(server: Server, tmp_path: Path) -> None
     assert written == ["schema", "insert", "update", "update"]
     apply.close()
     apply_back.close()
-    source_back.remove()
+    remove_slot("back", dsn)
     for one in (source, source_back, target, target_back, light, heavy):
         one.close()
 
@@ -289,7 +289,7 @@ def test_postgresql_and_mariadb_both_ways(server: Server, maria: MariadbServer) 
     targets[0].note([conflict])
     targets[0].rollback()
     assert len(databases[1].read("t", ("id",))) == 3
-    for source in sources:
-        source.remove()
+    for number, database in enumerate(databases):
+        remove_from_source(f"way{number}", database.url)
     for one in (*sources, *targets, *databases):
         one.close()

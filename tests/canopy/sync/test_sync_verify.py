@@ -17,7 +17,7 @@ from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import SyncError
 from canopy.sync.row_filter import RowFilter
-from canopy.sync.sources.postgres import PostgresSource
+from canopy.sync.sources.postgres import PostgresSource, remove_slot
 from canopy.sync.sources.sqlite import SqliteSource
 from canopy.sync.verification import RowDifference, SyncComparison
 from harness.postgres import Server
@@ -89,7 +89,7 @@ class Sides:
     def close(self) -> None:
         for one in [*self.closing, self.applies[0], self.applies[1]]:
             one.close()
-        self.second.remove()
+        remove_slot("two", self.dsn)
         for one in (self.db, self.first, self.middle, self.second, self.last):
             one.close()
 

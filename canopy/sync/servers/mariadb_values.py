@@ -8,6 +8,7 @@ from datetime import UTC
 from decimal import Decimal
 from typing import Any, Final
 
+from canopy.sync.conversions import kept
 from canopy.sync.errors import SchemaError
 from canopy.sync.values import NativeText, Value, date_of, moment_of
 
@@ -70,10 +71,6 @@ def instant_of(text: str) -> Value:
     return found if isinstance(found, NativeText) else found.replace(tzinfo=UTC)
 
 
-def _same(value: Any) -> Value:
-    return value
-
-
 Decoder = Callable[[Any], Value]
 DECODERS: Final[dict[str, Decoder]] = {
     "int": int,
@@ -89,7 +86,7 @@ DECODERS: Final[dict[str, Decoder]] = {
 
 def decoder(means: str) -> Decoder:
     """Return the function that makes a value from the driver's text."""
-    return DECODERS.get(means, _same)
+    return DECODERS.get(means, kept)
 
 
 def meaning(declared: str) -> str:

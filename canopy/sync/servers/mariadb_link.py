@@ -19,7 +19,7 @@ from pymysql.constants import CLIENT
 from pymysql.converters import encoders
 
 from canopy.sync.errors import SourceLostError, SyncError
-from canopy.sync.mariadb_values import SESSION
+from canopy.sync.servers.mariadb_values import SESSION
 
 PORT: Final = 3306
 HEARTBEAT: Final = 5.0

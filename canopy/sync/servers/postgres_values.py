@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, time
+from datetime import time
 from decimal import Decimal
 from itertools import islice
 from typing import Final
 
+from canopy.sync.conversions import words
 from canopy.sync.values import NativeText, Value, date_of, moment_of
 
 SESSION: Final = (
@@ -75,29 +76,15 @@ def type_of(kind: int, domains: Mapping[int, int]) -> tuple[str, Decoder]:
 
 def spelled(value: Value) -> str | None:
     """`value` as PostgreSQL reads it."""
-    kind = type(value)
-    if kind is str:
-        return str(value)
     if value is None:
         return None
-    if kind is bool:
-        return "t" if value else "f"
-    if kind is bytes:
-        return f"\\x{value.hex()}"
-    if kind is datetime:
-        return str(value.isoformat(" "))
-    if kind in (date, time):
-        return str(value.isoformat())
-    if kind is NativeText:
-        return str(value.text)
-    return str(value)
+    return str(value) if type(value) in (str, float, Decimal) else words(value)
 
 
 NULL: Final = "\\N"
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 _CONTROLS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_ESCAPES: Final = {ord(char): text for char, text in
-                   (("\\", r"\\"), ("\t", r"\t"), ("\n", r"\n"), ("\r", r"\r"))}  # fmt: skip
+_ESCAPES: Final = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 AT_ONCE: Final = 500
 """Blocks of COPY, of one row mostly, that are read together."""
 
