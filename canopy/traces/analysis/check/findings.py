@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from canopy.traces.analysis.check.gather import LINES, GatheredFile, RecordStretch, RunPart
+from canopy.traces.analysis.check.gather import LINES, GatheredFile, RunPart
 from canopy.traces.analysis.check.result import (
     COMPLETE,
     FINDINGS,
@@ -27,19 +27,14 @@ from canopy.traces.analysis.check.result import (
     TraceFinding,
 )
 from canopy.traces.analysis.completeness.collect import Completeness, node_of
-from canopy.traces.analysis.completeness.facts import FOREVER, FileGap
+from canopy.traces.analysis.completeness.facts import FOREVER, RecordStretch, Run
 from canopy.traces.analysis.completeness.holes import EARLIER, RecordHole, RunFacts
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
 from canopy.traces.analysis.constants import CLOCKS_AGREE, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import CUT_OFF, DAMAGED, lines_of, pieces
 from canopy.traces.analysis.read import SUFFIXES
-from canopy.traces.analysis.verdict.outcome import absences
+from canopy.traces.analysis.verdict.outcome import absences, some_of
 from overlay.phrases import counted
-
-# Numbers of records that a folder has more than once, and the gaps between those that it has.
-
-Run = tuple[str, int]
-"""A node's id and its incarnation."""
 
 Held = Mapping[Run, Sequence[tuple[GatheredFile, RunPart]]]
 """The files of each run, with what they have of it."""
@@ -54,25 +49,6 @@ class RepeatedRecords:
     """By node id, the numbers of its records under which there are different ones."""
     files: tuple[tuple[Path, Path], ...]
     """Files with the same text as another, and that one."""
-
-
-def gaps_inside(held: Held) -> list[FileGap]:
-    """The gaps in the records of each run inside of its files."""
-    found = []
-    for (node, run), parts in held.items():
-        for _, part in parts:
-            before: RecordStretch | None = None
-            for each in _in_order([part]):
-                if before is not None and each.first > before.last + 1:
-                    numbers = (before.last, each.first, before.until, each.since)
-                    found.append(FileGap(part.facts.file, node, run, *numbers))
-                if before is None or each.last > before.last:
-                    before = each
-    return found
-
-
-def _in_order(parts: Iterable[RunPart]) -> list[RecordStretch]:
-    return sorted((each for part in parts for each in part.stretches), key=lambda each: each.first)
 
 
 def copies_of(held: Held) -> RepeatedRecords:
@@ -100,7 +76,7 @@ def _compared(
 ) -> tuple[int, int]:
     """Count the copies among the records of a run, and the numbers under which there are different
     records."""
-    ranges = _overlaps(_in_order(part for _, part in parts))
+    ranges = _overlaps(sorted(each for _, part in parts for each in part.stretches))
     if not ranges:
         return 0, 0
     found: dict[int, list[int]] = {}
@@ -212,7 +188,7 @@ class Seen:
             )
         strangers = sorted({part.facts.node for part in file.parts} - {file.home})
         if strangers and file.home:
-            text = f"has records of {_some(strangers)}, in the folder of {file.home}"
+            text = f"has records of {some_of(strangers)}, in the folder of {file.home}"
             self.notes.append(TraceFinding("foreign records", text, node, file=name))
 
     def look_at_run(self, overlay: OverlayFacts, run: RunFacts) -> None:
@@ -447,8 +423,3 @@ def _samples(overlay: OverlayFacts) -> dict[str, int]:
 def percent_text(share: float) -> str:
     """A share of 1 in percent."""
     return f"{share * 100:.6g} %"
-
-
-def _some(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - 3:,} more" if len(nodes) > 3 else ""
-    return ", ".join(nodes[:3]) + more

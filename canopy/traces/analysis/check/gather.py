@@ -15,8 +15,13 @@ from typing import Any, Final
 from zlib import crc32
 
 from canopy.traces.analysis.completeness.collect import node_of
-from canopy.traces.analysis.completeness.facts import EVENTS_COUNTED, FileFacts, PeerFacts
-from canopy.traces.analysis.constants import CLOCK_STEP, LINE_CHARACTERS, NANOSECONDS
+from canopy.traces.analysis.completeness.facts import (
+    EVENTS_COUNTED,
+    FileFacts,
+    PeerFacts,
+    RecordStretch,
+)
+from canopy.traces.analysis.constants import CLOCK_STEP, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import DAMAGED, LineParser, lines_of, pieces
 from canopy.traces.schema import ROW_KINDS
 
@@ -28,16 +33,6 @@ LINES: Final = LineParser()
 
 MET_BY: Final = frozenset(("visit", "forward", "arrive", "walk_hop", "link"))
 MET: Final = frozenset(("up", "resumed"))
-
-
-@dataclass(frozen=True)
-class RecordStretch:
-    """Records of a run with consecutive numbers, and their hybrid logical clock."""
-
-    first: int
-    last: int
-    since: int
-    until: int
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,6 @@ class GatheredFile:
     peers: Sequence[PeerFacts] = ()
     problems: dict[str, int] = field(default_factory=dict)
     """Unreadable lines by what is wrong with them."""
-    example: str = ""  # the beginning of the first of them
     torn: bool = False  # it ends within a line
     error: str = ""  # why it could not be read (to its end)
     digest: bytes = b""
@@ -232,7 +226,6 @@ class _Reading:
         self.parts: dict[tuple[str, int], _Part] = {}
         self.peers: dict[tuple[str, str], _Peer] = {}
         self.problems: dict[str, int] = {}
-        self.example = ""
         self.digest = blake2b(digest_size=16)
         self.end = b""  # what follows the last line feed
         self._part: _Part | None = None
@@ -255,8 +248,6 @@ class _Reading:
         if record is None:
             if not line.isspace():
                 self.problems[problem] = self.problems.get(problem, 0) + 1
-                text = line[:LINE_CHARACTERS].decode(errors="replace")
-                self.example = self.example or text
             return
         part = self._part
         if part is None or part.run != record.run or part.node != record.node:
@@ -305,7 +296,6 @@ def read_file(path: Path) -> GatheredFile:
         parts=tuple(part.result(str(path)) for part in reading.parts.values()),
         peers=[PeerFacts(*pair, **vars(each)) for pair, each in reading.peers.items()],
         problems=reading.problems,
-        example=reading.example,
         torn=bool(reading.end) and not error,
         error=error,
         digest=reading.digest.digest(),

@@ -5,21 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from canopy.traces.analysis.check.findings import (
-    Held,
-    RepeatedRecords,
-    Seen,
-    copies_of,
-    gaps_inside,
-)
+from canopy.traces.analysis.check.findings import Held, RepeatedRecords, Seen, copies_of
 from canopy.traces.analysis.check.gather import GatheredFile, RunPart, read_file
 from canopy.traces.analysis.check.result import TraceCheck
-from canopy.traces.analysis.completeness.collect import Completeness, node_of
-from canopy.traces.analysis.completeness.facts import gaps_of, joined_peers
-from canopy.traces.analysis.completeness.holes import runs_of
-from canopy.traces.analysis.completeness.overlays import overlays_of
+from canopy.traces.analysis.completeness.collect import Completeness, node_of, without_copies
+from canopy.traces.analysis.completeness.facts import joined_peers
 from canopy.traces.analysis.read import SUFFIXES, check_folder, trace_files
 from canopy.traces.analysis.window import ALWAYS, TimeWindow, day_of
 
@@ -114,16 +107,10 @@ def completeness_of(
     """Conclude the same as `completeness.collect` from Spark's tables, and find the copies."""
     facts = [part.facts for file in files for part in file.parts]
     peers = joined_peers(peer for file in files for peer in file.peers)
-    corrupt: dict[str, int] = {}
-    for file in files:
-        if file.unreadable:
-            corrupt[file.home] = corrupt.get(file.home, 0) + file.unreadable
-    runs = runs_of(facts, (), peers, corrupt, (), begins_within)
-    doubled = {run.node for run in runs if run.copied}
-    copies = copies_of({key: parts for key, parts in held.items() if key[0] in doubled})
-    searched = doubled | {each.node for each in facts if each.has_gap}
-    if searched:
-        gaps = gaps_of(facts, gaps_inside(held), searched)
-        runs = runs_of(facts, gaps, peers, corrupt, searched, begins_within)
-    overlays = tuple(overlays_of(runs, peers))
-    return Completeness(overlays, copies.records, copies.contradictions), copies
+    stretches = {
+        run: [each for _, part in parts for each in part.stretches] for run, parts in held.items()
+    }
+    corrupt = ((file.home, file.unreadable) for file in files)
+    found, doubled = without_copies(facts, stretches, peers, corrupt, begins_within)
+    copies = copies_of({run: parts for run, parts in held.items() if run[0] in doubled})
+    return replace(found, copies=copies.records, contradictions=copies.contradictions), copies

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +18,10 @@ from canopy.traces.analysis.completeness.facts import (
     FileFacts,
     FileGap,
     PeerFacts,
-    gaps_of,
+    RecordStretch,
+    Run,
     joined_peers,
+    stretches_of,
 )
 from canopy.traces.analysis.completeness.holes import RunFacts, runs_of
 from canopy.traces.analysis.completeness.overlays import OverlayFacts, overlays_of
@@ -145,10 +148,14 @@ def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict
         runs.setdefault((row["node"], row["run"]), []).append(row)
         if (peer := _peer_facts(row)) is not None:
             peers.setdefault(name, []).append(peer)
-    offsets = _offsets(tally)
-    claims = _claims(tally)
+    measured: dict[Key, list[Row]] = {}  # a file may be read in parts
+    for row in tally.offsets.to_pylist():
+        measured.setdefault((row["file"], row["node"], row["run"]), []).append(row)
     facts = {
-        name: [_file_facts(name, *run, rows, offsets, claims) for run, rows in sorted(runs.items())]
+        name: [
+            _file_facts(name, *run, rows, measured.get((name, *run), []))
+            for run, rows in sorted(runs.items())
+        ]
         for name, runs in sorted(files.items())
     }
     torn = {name for name, runs in facts.items() if any(each.has_gap for each in runs)}
@@ -166,15 +173,9 @@ def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict
     }
 
 
-def _file_facts(
-    file: str,
-    node: str,
-    run: int,
-    rows: list[Row],
-    offsets: Mapping[Key, float],
-    claims: Mapping[Key, Claims],
-) -> FileFacts:
-    """Derive the facts of a run in a file from the `rows` of a tally."""
+def _file_facts(file: str, node: str, run: int, rows: list[Row], measured: list[Row]) -> FileFacts:
+    """Derive the facts of a run in a file from the `rows` and the `measured` offsets of a tally, of
+    which each part of the file has one, and may have the same events."""
 
     def least(name: str) -> Any:
         return min((row[name] for row in rows if row[name] is not None), default=None)
@@ -185,7 +186,6 @@ def _file_facts(
     def count(*kinds: str, of: str = "count") -> int:
         return sum(row[of] for row in rows if row["kind"] in kinds)
 
-    highest, events, disorders, step = claims.get((file, node, run), NO_CLAIMS)
     return FileFacts(
         file,
         node,
@@ -200,7 +200,7 @@ def _file_facts(
         last_hlc=most("max_hlc"),
         first=least("min_time"),
         last=most("max_time"),
-        offset=offsets.get((file, node, run)),
+        offset=_middle(measured),
         stopped=count("stop") > 0,
         discarded=count("drop", of="clients"),
         acts=count("publish", "subscribe"),
@@ -209,31 +209,11 @@ def _file_facts(
         shares=tuple(
             sorted((row["first"], row["share"]) for row in rows if row["kind"] == "sampling")
         ),
-        highest=highest,
-        events=min(events, EVENTS_COUNTED),
-        disorders=disorders,
-        step=step,
+        highest=max((part["highest"] for part in measured), default=-1),
+        events=min(max((part["events"] for part in measured), default=0), EVENTS_COUNTED),
+        disorders=sum(part["disorders"] for part in measured),
+        step=max((part["step"] for part in measured), default=0.0),
     )
-
-
-Claims = tuple[int, int, int, float]
-NO_CLAIMS: Final[Claims] = (-1, 0, 0, 0.0)
-
-
-def _claims(tally: Tally) -> dict[Key, Claims]:
-    """Return `highest`, `events`, `disorders` and `step` by file, node and run. A file may be read
-    in parts, each of which may have the same events."""
-    found: dict[Key, Claims] = {}
-    for row in tally.offsets.to_pylist():
-        key = (row["file"], row["node"], row["run"])
-        highest, events, disorders, step = found.get(key, NO_CLAIMS)
-        found[key] = (
-            max(highest, row["highest"]),
-            max(events, row["events"]),
-            disorders + row["disorders"],
-            max(step, row["step"]),
-        )
-    return found
 
 
 PASSING: Final = ("visit", "forward", "arrive", "walk_hop")
@@ -256,21 +236,14 @@ def _peer_facts(row: Row) -> PeerFacts | None:
     )
 
 
-def _offsets(tally: Tally) -> dict[Key, float]:
-    """By file, node and run the median offset: of several parts of a file, the middle one's."""
-    parts: dict[Key, list[tuple[float, int]]] = {}
-    for row in tally.offsets.to_pylist():
-        key = (row["file"], row["node"], row["run"])
-        parts.setdefault(key, []).append((row["offset"], row["records"]))
-    found = {}
-    for key, each in parts.items():
-        left = (sum(records for _, records in each) + 1) // 2
-        for offset, records in sorted(each):
-            found[key] = offset
-            left -= records
-            if left <= 0:
-                break
-    return found
+def _middle(measured: list[Row]) -> float | None:
+    """The median offset; of several parts the middle one's."""
+    left = (sum(part["records"] for part in measured) + 1) // 2
+    for part in sorted(measured, key=lambda part: (part["offset"], part["records"])):
+        left -= part["records"]
+        if left <= 0:
+            return float(part["offset"])
+    return None
 
 
 def merged(facts: Iterable[Facts]) -> Facts:
@@ -289,23 +262,31 @@ def conclude(
 ) -> tuple[Completeness, DataFrame]:
     """Find the absent records, by the `facts` on the `records`. Returns that, and the records
     without copies."""
-    corrupt: dict[str, int] = {}
-    for file, count in facts.corrupt.items():
-        node = node_of(file)
-        corrupt[node] = corrupt.get(node, 0) + count
-    runs = runs_of(facts.files, (), facts.peers, corrupt, (), begins_within)
-    copies = 0
-    contradictions: dict[str, int] = {}
-    doubled = {run.node for run in runs if run.copied}
-    if doubled:
-        copies, contradictions = _copies(spark, records, doubled)
-        records = _once(records, doubled)
-    searched = doubled | {each.node for each in facts.files if each.has_gap}
-    if searched:
-        gaps = gaps_of(facts.files, facts.gaps, searched)
-        runs = runs_of(facts.files, gaps, facts.peers, corrupt, searched, begins_within)
-    overlays = tuple(overlays_of(runs, facts.peers))
-    return Completeness(overlays, copies, contradictions), records
+    stretches = stretches_of(facts.files, facts.gaps)
+    corrupt = ((node_of(file), count) for file, count in facts.corrupt.items())
+    found, doubled = without_copies(facts.files, stretches, facts.peers, corrupt, begins_within)
+    if not doubled:
+        return found, records
+    copies, contradictions = _copies(spark, records, doubled)
+    found = replace(found, copies=copies, contradictions=contradictions)
+    return found, _once(records, doubled)
+
+
+def without_copies(
+    files: Sequence[FileFacts],
+    stretches: Mapping[Run, Sequence[RecordStretch]],
+    peers: Sequence[PeerFacts],
+    unreadable: Iterable[tuple[str, int]],
+    begins_within: bool,
+) -> tuple[Completeness, set[str]]:
+    """Find the absent records, and the nodes of which records are there more than once, whose
+    copies are not counted yet. `unreadable`: nodes with numbers of lines."""
+    corrupt: Counter[str] = Counter()
+    for node, count in unreadable:
+        corrupt[node] += count
+    runs = runs_of(files, stretches, peers, corrupt, begins_within)
+    overlays = tuple(overlays_of(runs, peers))
+    return Completeness(overlays, 0, {}), {run.node for run in runs if run.copied}
 
 
 def node_of(file: str) -> str:
@@ -324,10 +305,7 @@ def runs_table(spark: SparkSession, completeness: Completeness) -> DataFrame:
             "run": run.run,
             "overlay": overlay.name,
             "ended": run.ended,
-            "holes": [
-                {"since": hole.since, "until": hole.until, "cause": hole.cause}
-                for hole in run.holes
-            ],
+            "holes": [vars(hole) for hole in run.holes],
         }
         for overlay in completeness.overlays
         for run in overlay.runs

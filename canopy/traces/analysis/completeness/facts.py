@@ -9,7 +9,7 @@ the records themselves, are held in ``verdict/``. docs/design/traces.md has the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -64,17 +64,6 @@ class FileFacts:
         if self.first_n is None or self.last_n is None:
             return False
         return self.records != self.last_n - self.first_n + 1
-
-
-@dataclass(frozen=True)
-class RecordGap:
-    """Records of a run are absent between two that are there."""
-
-    node: str
-    run: int
-    since: int  # hybrid logical clock of the last one before
-    until: int  # of the first one after
-    records: int
 
 
 @dataclass(frozen=True)
@@ -160,48 +149,34 @@ def share_of(said: float | None, highest: int, events: int) -> tuple[float | Non
     return said, ""
 
 
-# The gaps in the records of a run, from those inside of its files and from where these begin and
-# end. Files may have the same records, or some of them.
+class RecordStretch(NamedTuple):
+    """Records of a run that follow one another in one file, by number and hybrid logical clock."""
+
+    first: int
+    last: int
+    since: int
+    until: int
 
 
-class _Stretch(NamedTuple):
-    """Records of a run that follow one another in one file, by number and time."""
-
-    first_n: int
-    last_n: int
-    first_hlc: int
-    last_hlc: int
+Run = tuple[str, int]
+"""A node's id and its incarnation."""
 
 
-def gaps_of(
-    files: Iterable[FileFacts], inside: Iterable[FileGap], nodes: Collection[str]
-) -> list[RecordGap]:
-    """Return the gaps in the records of each run of these `nodes`; `inside` are the gaps within
-    files."""
+def stretches_of(
+    files: Iterable[FileFacts], inside: Iterable[FileGap]
+) -> dict[Run, list[RecordStretch]]:
+    """The records that are there of each run; `inside` are the gaps within files."""
     torn: dict[tuple[str, str, int], list[FileGap]] = {}
     for gap in inside:
         torn.setdefault((gap.file, gap.node, gap.run), []).append(gap)
-    by_run: dict[tuple[str, int], list[_Stretch]] = {}
+    by_run: dict[Run, list[RecordStretch]] = {}
     for part in files:
-        if part.node in nodes and part.first_n is not None and part.last_n is not None:
+        if part.first_n is not None and part.last_n is not None:
             found = by_run.setdefault((part.node, part.run), [])
             first, since = part.first_n, part.first_hlc or 0
             gaps = torn.get((part.file, part.node, part.run), ())
             for gap in sorted(gaps, key=lambda gap: gap.after):
-                found.append(_Stretch(first, gap.after, since, gap.since))
+                found.append(RecordStretch(first, gap.after, since, gap.since))
                 first, since = gap.before, gap.until
-            found.append(_Stretch(first, part.last_n, since, part.last_hlc or 0))
-    return [
-        gap
-        for (node, run), stretches in sorted(by_run.items())
-        for gap in _between(node, run, sorted(stretches))
-    ]
-
-
-def _between(node: str, run: int, stretches: list[_Stretch]) -> Iterable[RecordGap]:
-    before, since = stretches[0].last_n, stretches[0].last_hlc
-    for part in stretches[1:]:
-        if part.first_n > before + 1:
-            yield RecordGap(node, run, since, part.first_hlc, part.first_n - before - 1)
-        if part.last_n > before:
-            before, since = part.last_n, part.last_hlc
+            found.append(RecordStretch(first, part.last_n, since, part.last_hlc or 0))
+    return by_run

@@ -17,7 +17,8 @@ from canopy.traces.analysis.completeness.facts import (
     FOREVER,
     FileFacts,
     PeerFacts,
-    RecordGap,
+    RecordStretch,
+    Run,
     share_of,
 )
 from canopy.traces.analysis.constants import FLUSH_SECONDS, NANOSECONDS
@@ -88,21 +89,17 @@ class RunFacts:
 
 def runs_of(
     files: Sequence[FileFacts],
-    gaps: Iterable[RecordGap],
+    stretches: Mapping[Run, Sequence[RecordStretch]],
     peers: Iterable[PeerFacts],
     corrupt: Mapping[str, int],
-    searched: Collection[str] = (),
     begins_within: bool = False,
 ) -> list[RunFacts]:
-    """All runs with their holes and ends, by node and run. `gaps` are all gaps of the nodes
-    `searched`; of the others only those between files are known, from `files`. `corrupt` counts
-    unreadable lines by node. `begins_within`: what was recorded earlier was not read."""
-    by_run: dict[tuple[str, int], list[FileFacts]] = {}
+    """All runs with their holes and ends, by node and run. `stretches` are the records that are
+    there of each. `corrupt` counts unreadable lines by node. `begins_within`: what was recorded
+    earlier was not read."""
+    by_run: dict[Run, list[FileFacts]] = {}
     for each in files:
         by_run.setdefault((each.node, each.run), []).append(each)
-    inside: dict[tuple[str, int], list[RecordGap]] = {}
-    for gap in gaps:
-        inside.setdefault((gap.node, gap.run), []).append(gap)
     lost, heard = _signs(peers)
     starts: dict[str, list[int]] = {}
     adapting = {each.overlay for each in files if each.shares}
@@ -115,11 +112,7 @@ def runs_of(
         later = min((at for at in starts[node] if at > one.last_hlc), default=None)
         said = max((at for at in lost.get(node, ()) if at > one.last_hlc), default=None)
         alive = max((at for at in heard.get(node, ()) if later is None or at < later), default=0)
-        holes = [
-            RecordHole(gap.since, gap.until, gap.records, "records of it are absent")
-            for gap in inside.get(key, ())
-        ]
-        holes += _holes(by_run[key], node not in searched, begins_within)
+        holes = _holes(by_run[key], stretches.get(key, ()), begins_within)
         absent = sum(hole.records or 0 for hole in holes)
         ended: int | None = one.last_hlc
         if not one.stopped:
@@ -203,18 +196,24 @@ def _overlap(parts: Sequence[FileFacts]) -> bool:
     return False
 
 
-def _holes(parts: Sequence[FileFacts], between: bool, begins_within: bool) -> list[RecordHole]:
-    """The stretch that is absent before the first record; and those `between` two files."""
+def _holes(
+    parts: Sequence[FileFacts], stretches: Iterable[RecordStretch], begins_within: bool
+) -> list[RecordHole]:
+    """What is absent before the first record of a run in these files, and between two of the
+    `stretches` that are there. Files may have the same records, or some of them."""
+    starts, ends = {part.first_hlc for part in parts}, {part.last_hlc for part in parts}
     holes = []
     before, since = 0, 0
-    for part in sorted(parts, key=lambda part: part.first_n or 0):
-        if part.first_n is None or part.last_n is None:
-            continue
-        if part.first_n > before + 1 and not before and begins_within:
-            holes.append(RecordHole(0, part.first_hlc or 0, None, EARLIER))
-        elif part.first_n > before + 1 and (between or not before):
-            what = "its first records are absent" if not before else "a file of it is absent"
-            holes.append(RecordHole(since, part.first_hlc or 0, part.first_n - before - 1, what))
-        if part.last_n > before:
-            before, since = part.last_n, part.last_hlc or 0
+    for each in sorted(stretches):
+        if each.first > before + 1:
+            absent: int | None = each.first - before - 1
+            cause = "its first records are absent"
+            if before:
+                is_between = since in ends and each.since in starts
+                cause = "a file of it is absent" if is_between else "records of it are absent"
+            elif begins_within:
+                absent, cause = None, EARLIER
+            holes.append(RecordHole(since, each.since, absent, cause))
+        if each.last > before:
+            before, since = each.last, each.until
     return holes

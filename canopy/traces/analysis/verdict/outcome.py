@@ -6,7 +6,7 @@ wrong, but too much is absent to say that nothing is; or nothing was expected, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,25 +75,25 @@ def absences(overlay: OverlayFacts) -> list[str]:
     torn = [run for run in overlay.runs if not run.explained]
     if torn:
         absent = sum(hole.records or 0 for run in torn for hole in run.holes)
-        where = _some([run.node for run in torn])
+        where = some_of([run.node for run in torn])
         reasons.append(f"{absent:,} records are absent that no node counts as lost, of {where}")
     if overlay.absent:
-        reasons.append(f"there are no records at all of {_some(overlay.absent)}")
+        reasons.append(f"there are no records at all of {some_of(overlay.absent)}")
     for doubt in sorted({doubt for run in overlay.runs for doubt in run.doubts})[:REASONS_MOST]:
         reasons.append(doubt)
     if overlay.strangers:
         reasons.append(
-            f"{_some(overlay.strangers)} met nodes whose headers name another overlay than theirs"
+            f"{some_of(overlay.strangers)} met nodes whose headers name another overlay than theirs"
         )
     if overlay.apart:
         reasons.append("other nodes of the same overlay's name never met these")
     return reasons
 
 
-def _some(nodes: tuple[str, ...] | list[str]) -> str:
+def some_of(nodes: Iterable[str]) -> str:
     """Name the first of these nodes, and the number of the others."""
     named = sorted(dict.fromkeys(nodes))
-    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    more = f" and {len(named) - 3:,} more" if len(named) > 3 else ""
     return ", ".join(named[:3]) + more
 
 
