@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from canopy.feeds.cloudevents import cloudevent_draft, is_cloudevent
-from canopy.feeds.drafts import BadEventError, Faulty, check_size
+from canopy.feeds.drafts import BadEventError, Faulty, FeedEvent, Item, Refusal, check_size
 from canopy.feeds.geojson import feature_draft, is_collection, is_feature
 from canopy.feeds.jsontext import flat_draft
 from canopy.feeds.raw import is_raw, raw_draft
@@ -25,6 +25,13 @@ class Element(NamedTuple):
 
 
 Found: TypeAlias = Element | BadEventError
+
+
+def item_of(found: Found, number: int, place: int | str) -> Item:
+    """Return the item with this number in its feed; `place`: as of a `FeedEvent`."""
+    if isinstance(found, BadEventError):
+        return Refusal(number, str(found))
+    return FeedEvent(number, found.draft, place if found.may_have_id else "")
 
 
 def is_many(value: Any) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from canopy.feeds.constants import EVENT_LIMIT, RAW_LIMIT, WHOLE_LIMIT
-from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal
-from canopy.feeds.elements import elements, is_many
+from canopy.feeds.drafts import BadEventError, Item, Refusal
+from canopy.feeds.elements import elements, is_many, item_of
 from canopy.feeds.geojson import is_collection, is_feature
 from canopy.feeds.jsontext import IncompleteError, parse, values
 from canopy.feeds.raw import BEGIN
@@ -75,10 +75,7 @@ def json_lines(
             count += 1
             number = count if by_place else line_number
             own = number if by_place or not is_many(value) else f"{number}.{place}"
-            if isinstance(found, BadEventError):
-                yield Refusal(number, str(found))
-            else:
-                yield FeedEvent(number, found.draft, own if found.may_have_id else "")
+            yield item_of(found, number, own)
 
 
 def _goes_on(source: FeedSource, line: bytes, error: BadEventError) -> bool:
@@ -163,9 +160,6 @@ def documents(
                 continue
             for found in elements(value, cloudevents):
                 number += 1
-                if isinstance(found, BadEventError):
-                    yield Refusal(number, str(found))
-                else:
-                    yield FeedEvent(number, found.draft, number if found.may_have_id else "")
+                yield item_of(found, number, number)
     except BadEventError as error:
         yield Refusal(number + 1, f"{error}; the rest is not read")

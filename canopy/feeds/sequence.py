@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from canopy.feeds.constants import EVENT_LIMIT, RAW_LIMIT, SEQUENCE_ATTEMPTS
-from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal
-from canopy.feeds.elements import elements, is_many
+from canopy.feeds.drafts import BadEventError, Item, Refusal
+from canopy.feeds.elements import elements, is_many, item_of
 from canopy.feeds.jsontext import parse
 from canopy.feeds.lines import MARK
 from canopy.feeds.raw import BEGIN
@@ -33,11 +33,7 @@ def json_sequence(source: FeedSource) -> Iterator[Item]:
             yield Refusal(number, str(error))
             continue
         for place, found in enumerate(elements(value), 1):
-            own = f"{number}.{place}" if is_many(value) else number
-            if isinstance(found, BadEventError):
-                yield Refusal(number, str(found))
-            else:
-                yield FeedEvent(number, found.draft, own if found.may_have_id else "")
+            yield item_of(found, number, f"{number}.{place}" if is_many(value) else number)
 
 
 def _texts(source: FeedSource) -> Iterator[tuple[bytes, str]]:

@@ -120,9 +120,6 @@ class NodeRows:
                 f"{there}: the stream was lost or is another one"
             )
 
-    def close(self) -> None:
-        """See `Rows`. The connection stays for the next one."""
-
 
 NOTHING: Final = "canopy_none IS NULL AND canopy_none IS NOT NULL"
 """A selector that is true of no row."""

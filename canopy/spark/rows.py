@@ -55,9 +55,6 @@ class Rows(Protocol):
         may have rows that lie before and behind the range (`canopy.spark.blocks` leaves them out).
         Raises RowsLostError if the first ones are no longer kept."""
 
-    def close(self) -> None:
-        """End the connection, or close the files."""
-
 
 def check_same(wanted: str, there: str) -> None:
     """Raise SparkSourceError if a stream is not the one that a checkpoint, or other offsets, are of

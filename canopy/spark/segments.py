@@ -109,9 +109,6 @@ class FolderRows:
             if (found := _matching(chunk, wanted.shard, predicate)) is not None:
                 yield found
 
-    def close(self) -> None:
-        """See `Rows`. Nothing is open."""
-
     # -- which rows there are --------------------------------------------------------------------
 
     def _look(self) -> None:
@@ -212,10 +209,12 @@ class FolderRows:
 def _shard_of(found: Sequence[_Found]) -> _Shard:
     """Find the committed rows of a shard."""
     ordered = sorted(found, key=lambda each: each.recovered.log.position, reverse=True)
-    replicas = [_Replica(f.folder, _offset_behind(f.recovered, _said(f))) for f in ordered]
+    replicas = [
+        _Replica(f.folder, _offset_behind(f.recovered, f.recovered.committed)) for f in ordered
+    ]
     first = ordered[0].recovered
     committed = _held_by_majority(ordered)
-    if committed > _said(ordered[0]):
+    if committed > first.committed:
         replicas[0] = _Replica(ordered[0].folder, _offset_behind(first, committed))
     replicas.sort(key=lambda each: each.end, reverse=True)
     floor = max(each.recovered.state.floor for each in found)
@@ -224,11 +223,6 @@ def _shard_of(found: Sequence[_Found]) -> _Shard:
         default=0,
     )
     return _Shard(ShardEnds(max(floor, oldest), replicas[0].end), tuple(replicas))
-
-
-def _said(found: _Found) -> int:
-    """The number up to which a log says itself that it is committed."""
-    return found.recovered.committed
 
 
 def _held_by_majority(ordered: Sequence[_Found]) -> int:

@@ -299,11 +299,6 @@ class CanopyStreamReader(SourceReading, DataSourceStreamReader, SupportsTriggerA
         """Spark will not ask for rows before `end` again. The checkpoint has that; the stream's
         retention follows its own rules."""
 
-    def stop(self) -> None:
-        """Close the source of rows."""
-        if self._open is not None:
-            self._open.close()
-
     def _ends(self) -> dict[int, int]:
         rows = self.rows
         if isinstance(rows, NodeRows):
