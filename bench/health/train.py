@@ -35,7 +35,7 @@ from canopy.traces.analysis.health.job import (
     classify,
     features,
 )
-from canopy.traces.analysis.health.signals import SIGNALS, crashes_by_window, signals_of
+from canopy.traces.analysis.health.signals import SIGNS, crashes_by_window, signals_of
 from canopy.traces.analysis.health.windows import NodeWindow, read_windows
 
 LEARNT_FROM: Final = 0
@@ -136,7 +136,7 @@ def by_rules(limits: Thresholds) -> Classifier:
     def named(sample: Sample) -> str:
         _, node, number, crashes = sample
         seen = signals_of(node, number, crashes, limits)
-        shown = (each.name for each in SIGNALS if any(sign.name in seen for sign in each.signs))
+        shown = (each.signal for each in SIGNS if each.name in seen)
         return next(shown, NONE)
 
     return named

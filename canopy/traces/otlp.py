@@ -23,7 +23,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -160,26 +160,13 @@ class EventSpans:
                 last = max(last, record.time) if record.node == publish.node else last
             elif record.kind == "arrive":
                 arrivals.setdefault((record.node, record.attribute or ""), record.time)
-        messaging: dict[str, Attribute] = {
-            "messaging.system": "canopy",
-            "messaging.message.id": publish.id or event,
-            "canopy.event": event,
+        size: dict[str, Attribute] = {
+            "messaging.message.body.size": publish.size or 0,
+            "messaging.operation.type": "send",
         }
-        size: dict[str, Attribute] = {"messaging.message.body.size": publish.size or 0}
-        operation: dict[str, Attribute] = {"messaging.operation.type": "send"}
-        found = [
-            Span(
-                publish.node,
-                self._context.trace,
-                root,
-                self._context.parent,
-                f"publish {self._type}",
-                PRODUCER,
-                publish.time,
-                last,
-                messaging | size | operation,
-            )
-        ]
+        parent, named = self._context.parent, f"publish {self._type}"
+        first = self._span(publish, root, parent, named, PRODUCER, publish.time, size)
+        found = [replace(first, ends=last)]
         matches: dict[str, list[tuple[float, str]]] = {}
         for record in self._records:
             if record.kind != "match":
@@ -193,24 +180,31 @@ class EventSpans:
                 "canopy.recipients": record.recipients or 0,
             }
             matches.setdefault(about[0], []).append((record.time, id_))
-            found.append(
-                Span(
-                    record.node,
-                    self._context.trace,
-                    id_,
-                    root,
-                    f"match {about[0]}",
-                    INTERNAL,
-                    begins,
-                    record.time,
-                    messaging | extra,
-                )
-            )
+            named = f"match {about[0]}"
+            found.append(self._span(record, id_, root, named, INTERNAL, begins, extra))
         for record in self._records:
             if record.kind in ("deliver", "drop"):
-                parent = self._parent(record, matches, root)
-                found.append(self._last_step(record, parent, arrivals, messaging))
+                found.append(self._last_step(record, self._parent(record, matches, root), arrivals))
         return found
+
+    def _span(
+        self,
+        record: Any,
+        id_: str,
+        parent: str,
+        name: str,
+        kind: int,
+        begins: float,
+        extra: dict[str, Attribute],
+    ) -> Span:
+        """The span that ends with this record."""
+        about: dict[str, Attribute] = {
+            "messaging.system": "canopy",
+            "messaging.message.id": self._publish.id or self._publish.event,
+            "canopy.event": self._publish.event,
+        }
+        trace = self._context.trace
+        return Span(record.node, trace, id_, parent, name, kind, begins, record.time, about | extra)
 
     def _parent(self, record: Any, matches: dict[str, list[tuple[float, str]]], root: str) -> str:
         """The match that led to a delivery: the last one before it in the tree that it names."""
@@ -218,29 +212,13 @@ class EventSpans:
         earlier = [each for each in before if each[0] <= record.time]
         return max(earlier or before, default=(0.0, root))[1]
 
-    def _last_step(
-        self,
-        record: Any,
-        parent: str,
-        arrivals: dict[tuple[str, str], float],
-        messaging: dict[str, Attribute],
-    ) -> Span:
+    def _last_step(self, record: Any, parent: str, arrivals: dict[tuple[str, str], float]) -> Span:
         event, subscription = self._publish.event, record.subscription or ""
         id_ = span_id(event, record.kind, record.node, subscription, str(record.n))
         if record.kind == "drop":
-            about: dict[str, Attribute] = {"canopy.peer": record.peer or ""}
-            return Span(
-                record.node,
-                self._context.trace,
-                id_,
-                parent,
-                "drop",
-                CONSUMER,
-                record.time,
-                record.time,
-                messaging | about,
-                record.reason or "given up",
-            )
+            peer: dict[str, Attribute] = {"canopy.peer": record.peer or ""}
+            found = self._span(record, id_, parent, "drop", CONSUMER, record.time, peer)
+            return replace(found, error=record.reason or "given up")
         begins = arrivals.get((record.node, record.attribute or ""), record.time)
         extra: dict[str, Attribute] = {
             "messaging.operation.type": "process",
@@ -248,17 +226,7 @@ class EventSpans:
             "canopy.latency_ms": float(record.latency_ms or 0.0),
             "canopy.hops": record.hops or 0,
         }
-        return Span(
-            record.node,
-            self._context.trace,
-            id_,
-            parent,
-            f"deliver {self._type}",
-            CONSUMER,
-            begins,
-            record.time,
-            messaging | extra,
-        )
+        return self._span(record, id_, parent, f"deliver {self._type}", CONSUMER, begins, extra)
 
 
 TOGETHER: Final = 512

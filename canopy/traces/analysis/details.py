@@ -20,6 +20,7 @@ from canopy.traces.analysis.constants import (
     TIME_BINS,
 )
 from canopy.traces.analysis.parsing.blocks import CORRUPT
+from canopy.traces.analysis.verdict.deliveries import DUE, DUPLICATES, number_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,38 +74,26 @@ def latency_histogram(bins: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]
 def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataFrame) -> DataFrame:
     """One row per subscription: who, what, and how many expected, delivered, missing, wrong. Its
     times are seconds by the hybrid logical clock."""
+    counts = {
+        "expected": number_of(*DUE),
+        **{verdict: number_of(verdict) for verdict in (*DUE, "unjudged", "withheld", "spurious")},
+        "either_way": number_of("early", "ending"),
+        "duplicates": DUPLICATES,
+        "early": number_of("early"),
+    }
     return spark.sql(
-        """
+        f"""
         WITH counted AS (
-          SELECT subscription,
-                 count_if(verdict IN ('delivered', 'missing', 'dropped', 'discarded', 'corrupted'))
-                   AS expected,
-                 count_if(verdict = 'delivered') AS delivered,
-                 count_if(verdict = 'missing') AS missing,
-                 count_if(verdict = 'dropped') AS dropped,
-                 count_if(verdict = 'discarded') AS discarded,
-                 count_if(verdict = 'corrupted') AS corrupted,
-                 count_if(verdict = 'withheld') AS withheld,
-                 count_if(verdict = 'spurious') AS spurious,
-                 count_if(verdict = 'unjudged') AS unjudged,
-                 count_if(verdict IN ('early', 'ending')) AS either_way,
-                 coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates,
-                 count_if(verdict = 'early') AS early,
+          SELECT subscription, {", ".join(f"{sql} AS {name}" for name, sql in counts.items())},
                  percentile(latency_ms, array(0.5D, 0.9D, 0.99D)) AS shares,
                  max(latency_ms) AS max_ms
-          FROM {judged} GROUP BY subscription)
+          FROM {{judged}} GROUP BY subscription)
         SELECT s.subscription, s.name, s.node, s.selector, s.tree, s.overlay,
                s.subscribed / 1e9D AS subscribed, s.acked / 1e9D AS acked, s.ended / 1e9D AS ended,
                s.tree_key IS NOT NULL OR s.altered AS readable, s.altered,
-               coalesce(c.expected, 0) AS expected, coalesce(c.delivered, 0) AS delivered,
-               coalesce(c.missing, 0) AS missing, coalesce(c.dropped, 0) AS dropped,
-               coalesce(c.discarded, 0) AS discarded, coalesce(c.unjudged, 0) AS unjudged,
-               coalesce(c.corrupted, 0) AS corrupted, coalesce(c.withheld, 0) AS withheld,
-               coalesce(c.spurious, 0) AS spurious,
-               coalesce(c.either_way, 0) AS either_way, coalesce(c.duplicates, 0) AS duplicates,
-               coalesce(c.early, 0) AS early, c.shares[0] AS p50_ms, c.shares[1] AS p90_ms,
-               c.shares[2] AS p99_ms, c.max_ms
-        FROM {subscribed} s LEFT JOIN counted c ON s.subscription = c.subscription
+               {", ".join(f"coalesce(c.{name}, 0) AS {name}" for name in counts)},
+               c.shares[0] AS p50_ms, c.shares[1] AS p90_ms, c.shares[2] AS p99_ms, c.max_ms
+        FROM {{subscribed}} s LEFT JOIN counted c ON s.subscription = c.subscription
         """,
         subscribed=subscribed,
         judged=judged,

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from canopy.traces.analysis.constants import LEAST_MS, STEPS_COMPARED, TIME_BINS
+from canopy.traces.analysis.output import table_of
 from canopy.traces.analysis.tasks import in_one_task
-from canopy.traces.analysis.verdict.deliveries import DUE, VERDICTS, VerdictCounts
+from canopy.traces.analysis.verdict.deliveries import DUE, DUPLICATES, VERDICTS, VerdictCounts
 from canopy.traces.analysis.walks import percentiles, tree_sizes
 
 if TYPE_CHECKING:
@@ -74,12 +75,12 @@ def pair_bins(spark: SparkSession, judged: DataFrame, first: float, width: float
         ),
     )
     rows = spark.sql(
-        """
+        f"""
         SELECT of, name, verdict, number, bin, count(*) AS pairs,
-               coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS again,
+               {DUPLICATES} AS again,
                sum(latency_ms) AS total, sum(latency_ms * latency_ms) AS squares,
                max(latency_ms) AS most
-        FROM {counted} GROUP BY of, name, verdict, number, bin
+        FROM {{counted}} GROUP BY of, name, verdict, number, bin
         """,
         counted=in_one_task(counted),
     )
@@ -154,25 +155,10 @@ class Latencies:
 
     def tables(self) -> dict[str, Any]:
         """The rows of attributes, hosts and links as Arrow tables, by name."""
-        import pyarrow as pa
-
-        words, numbers = ("attribute", "node", "sender"), ("tree_hops",)
-        of = {
-            "attributes": ("attribute", *ATTRIBUTE_NUMBERS),
-            "hosts": ("node", *PLACE_NUMBERS),
-            "links": ("sender", "node", *PLACE_NUMBERS),
-        }
-
-        def kind(name: str) -> Any:
-            if name in words:
-                return pa.string()
-            return pa.float64() if name in numbers or name.endswith("_ms") else pa.int64()
-
         return {
-            table: pa.Table.from_pylist(
-                getattr(self, table), pa.schema([(name, kind(name)) for name in names])
-            )
-            for table, names in of.items()
+            "attributes": table_of(self.attributes, ("attribute", *ATTRIBUTE_NUMBERS)),
+            "hosts": table_of(self.hosts, ("node", *PLACE_NUMBERS)),
+            "links": table_of(self.links, ("sender", "node", *PLACE_NUMBERS)),
         }
 
 

@@ -113,19 +113,11 @@ def _of_node(node: str, runs: list[Row]) -> Row:
     }
 
 
-def load_table(rows: list[Row]) -> Any:
-    """These rows as an Arrow table."""
-    import pyarrow as pa
-
-    texts = dict.fromkeys(("node", "name", "address", "routing"), pa.string())
-    numbers = dict.fromkeys(("first", "last", "sample"), pa.float64())
-    types = texts | numbers | {"counted": pa.bool_()}
-    columns = [
-        *("node", "name", "address", *(name for name in COUNTED if name != "steps"), *STOPPED),
-        *("runs", "counted", "first", "last", "sample", "routing"),
-    ]
-    schema = pa.schema([(name, types.get(name, pa.int64())) for name in columns])
-    return pa.Table.from_pylist(rows, schema)
+COLUMNS: Final = (
+    *("node", "name", "address", *(name for name in COUNTED if name != "steps"), *STOPPED),
+    *("runs", "counted", "first", "last", "sample", "routing"),
+)
+"""The columns of the table of loads."""
 
 
 # --- losses, elections and recoveries of nodes and clusters during the run (P8) ---

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -64,6 +65,25 @@ def write_summary(out: Path, summary: dict[str, object]) -> None:
     draft = out / ".summary.json.new"
     draft.write_text(json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     draft.replace(out / "summary.json")
+
+
+TEXTS: Final = ("node", "name", "address", "routing", "attribute", "sender")
+NUMBERS: Final = ("first", "last", "sample", "tree_hops")
+
+
+def table_of(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:
+    """These `columns` of some rows as an Arrow table: whole numbers, but for `TEXTS`, `NUMBERS`,
+    milliseconds and what was `counted`."""
+    import pyarrow as pa
+
+    def kind(name: str) -> Any:
+        if name in TEXTS:
+            return pa.string()
+        if name in NUMBERS or name.endswith("_ms"):
+            return pa.float64()
+        return pa.bool_() if name == "counted" else pa.int64()
+
+    return pa.Table.from_pylist(list(rows), pa.schema([(name, kind(name)) for name in columns]))
 
 
 def write_table(folder: Path, rows: Any) -> None:

@@ -26,7 +26,7 @@ from canopy.traces.analysis.completeness.collect import (
     runs_table,
 )
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
-from canopy.traces.analysis.constants import DAY_SECONDS, TIME_BINS, AnalysisError
+from canopy.traces.analysis.constants import DAY_SECONDS, TIME_BINS
 from canopy.traces.analysis.days.verdicts import trends
 from canopy.traces.analysis.parsing import blocks
 from canopy.traces.analysis.parsing.blocks import CORRUPT
@@ -39,6 +39,7 @@ from canopy.traces.analysis.spark.session import (
     OnTasks,
     check_shared,
     first_line,
+    job_errors,
     spark_session,
     watched_tasks,
 )
@@ -117,16 +118,10 @@ def start(
     output.prepare(out, overwrite)
     progress(STAGES[0], 0, len(STAGES))
     opened = nullcontext(session) if session else spark_session(master, input_bytes, settings)
-    with opened as spark:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
-
-        try:
-            check_shared(spark, out)
-            with watched_tasks(spark, on_tasks):
-                return begin(spark, out, progress).run(traces, window)
-        except (Py4JError, PySparkException) as error:
-            raise AnalysisError(f"the Spark job failed: {first_line(error)}") from error
+    with opened as spark, job_errors():
+        check_shared(spark, out)
+        with watched_tasks(spark, on_tasks):
+            return begin(spark, out, progress).run(traces, window)
 
 
 @dataclass(frozen=True)
@@ -286,7 +281,6 @@ class Analysis:
             output.write_table(self.out / "tables" / name, rows)
         return Findings(
             summary,
-            counts,
             walk_counts,
             walk,
             tree,
@@ -508,7 +502,7 @@ class Analysis:
     def _load(self, tally: list[dict[str, Any]]) -> list[dict[str, Any]]:
         rows = load.load_rows(tally, self.since)
         rows.sort(key=lambda row: (_natural(row["name"] or ""), row["node"]))
-        output.write_table(self.out / "tables" / "load", load.load_table(rows))
+        output.write_table(self.out / "tables" / "load", output.table_of(rows, load.COLUMNS))
         return rows
 
     def _summary(

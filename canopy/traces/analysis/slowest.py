@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis.constants import PATH_STEPS, SLOWEST_EVENTS, TURN_SLACK
+from canopy.traces.schema import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,7 +122,7 @@ def _path(slow: dict[str, Any], found: list[dict[str, Any]]) -> DeliveryPath:
             on_it = row["walk"] in walks
         if on_it and (row["attribute"] in (None, slow["attribute"])):
             mine.append(row)
-    mine.sort(key=lambda row: (row["time"], ORDER.get(row["kind"], 99), row["hop"] or 0))
+    mine.sort(key=lambda row: (row["time"], ORDER[row["kind"]], row["hop"] or 0))
     steps = tuple(
         PathStep(
             after_ms=(row["time"] - begun) * 1_000,
@@ -140,16 +141,7 @@ def _path(slow: dict[str, Any], found: list[dict[str, Any]]) -> DeliveryPath:
 PATH_COLUMNS: Final = ("event", "id", "subscription", "name", "latency_ms", "attribute")
 """The fields of a path that come from the row of its delivery."""
 
-ORDER: Final = {
-    kind: place
-    for place, kind in enumerate(
-        (
-            *("publish", "walk_start", "walk_hop", "walk_blocked", "walk_recovered"),
-            *("walk_hit", "walk_miss", "located", "visit", "match", "forward", "arrive"),
-            *("duplicate", "recheck_failed", "deliver"),
-        )
-    )
-}
+ORDER: Final = {kind: place for place, kind in enumerate(KINDS)}
 """The order of steps with equal times."""
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from canopy.traces.analysis import details, latencies, output, slowest, walks, wrong
 from canopy.traces.analysis.output import FORMAT
-from canopy.traces.analysis.verdict import deliveries
+from canopy.traces.analysis.verdict.deliveries import VerdictCounts
 from canopy.traces.analysis.verdict.outcome import EXACT
 
 
 @dataclass(frozen=True)
-class AnalysisSummary:
+class AnalysisSummary(VerdictCounts):
     """The results in numbers. Messages are data-plane messages; latencies are in milliseconds.
 
     A share or percentile of nothing is None. `delivered` counts expected pairs that were
@@ -23,19 +23,6 @@ class AnalysisSummary:
     version: int
     nodes: int
     published: int
-    expected: int
-    delivered: int
-    missing: int
-    dropped: int  # expected and not delivered, and some node says that it gave it up
-    discarded: int  # delivered to its node, which dropped it: the program did not read in time
-    corrupted: int  # delivered with another id or another content than was published
-    withheld: int  # not expected, since the policy withheld it from a tenant: no fault
-    duplicates: int
-    spurious: int
-    early: int  # delivered, but published before the SUBACK
-    ending: int  # delivered around the end of the subscription, which is right either way
-    unknown: int  # delivered, but the traces lack what is needed to judge
-    unjudged: int  # pairs that absent or unreadable records leave open
     unjudged_share: float | None  # of all pairs that should be judged
     result: str  # "exact", "not exact" or "not judged"
     faults: dict[str, int]  # what is wrong, by kind (`outcome.FAULTS`)
@@ -77,8 +64,6 @@ class AnalysisSummary:
     other_messages: int
     messages_per_delivery: float | None
     effective_distribution_cost: float | None
-    latency_ms: dict[str, float | None]
-    """From publishing to delivery: p50, p90, p99, max, mean, variance (ms squared), deviation."""
     load: list[dict[str, Any]]
     load_spread: dict[str, dict[str, float | None]]
     """The distribution of the work over nodes (`load.spread_of`)."""
@@ -119,7 +104,6 @@ class Findings:
     """All results of an analysis."""
 
     summary: AnalysisSummary
-    counts: deliveries.VerdictCounts
     walk_counts: walks.WalkCounts
     walk: walks.ExampleWalk | None
     tree: walks.TreeHops

@@ -73,24 +73,6 @@ def tree_table(spark: SparkSession, records: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class TreeSizes:
-    """Into how many virtual nodes trees were cut, as far as a change of their maps is recorded; the
-    most that each had."""
-
-    trees: int
-    divided: int  # of these, those that had more than one
-    largest: str | None  # the attribute of the tree that had most
-    most: int  # virtual nodes of that one
-
-    @classmethod
-    def of(cls, sizes: Mapping[str, int]) -> TreeSizes:
-        """`sizes`: the most virtual nodes of each tree, by attribute."""
-        largest = max(sorted(sizes), key=sizes.__getitem__, default=None)
-        divided = sum(size > 1 for size in sizes.values())
-        return cls(len(sizes), divided, largest, 0 if largest is None else sizes[largest])
-
-
-@dataclass(frozen=True)
 class WalkCounts:
     """The numbers of searches for attributes and of their results."""
 
@@ -109,7 +91,9 @@ class WalkCounts:
     messages: int  # steps of walks, one per attribute, of the data plane
     hops: dict[str, float | None]  # mean, p50, p99, max of the hits
     hop_counts: tuple[tuple[int, int], ...]  # (hops of the hit, walks)
-    trees: TreeSizes
+    trees: Mapping[str, int]
+    """By attribute the most virtual nodes that its tree was cut into, as far as a change of its map
+    is recorded."""
 
     @property
     def asked_at_once(self) -> int:
@@ -176,7 +160,7 @@ def count_walks(
         messages=_total(groups, "hops") + _total(groups, "recovered"),
         hops=hops_of(hop_counts),
         hop_counts=tuple(hop_counts),
-        trees=TreeSizes.of(tree_sizes(tally)),
+        trees=tree_sizes(tally),
     )
 
 

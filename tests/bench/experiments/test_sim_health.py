@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.experiments.health.faults import KINDS
 from bench.experiments.health.trial import HealthPlan, HealthTrial
 from canopy.traces.analysis.health.job import FEATURES, NONE, SEVERITIES, TreeNode, model
-from canopy.traces.analysis.health.signals import SIGNALS
+from canopy.traces.analysis.health.signals import SIGNS
 
 PLAN = HealthPlan(free=27_000, watched=125.0, after=120.0)
 
@@ -32,6 +32,6 @@ def test_the_model_names_known_features_and_faults() -> None:
     labels = {*KINDS, NONE}
     assert set(SEVERITIES) == labels
     assert leaves(model().tree) <= labels
-    assert {signal.name: signal.severity for signal in SIGNALS} == {
+    assert {sign.signal: sign.severity for sign in SIGNS} == {
         kind: SEVERITIES[kind] for kind in KINDS
     }

@@ -16,7 +16,7 @@ from canopy.traces.analysis.health.job import (
     judge,
     model,
 )
-from canopy.traces.analysis.health.signals import PAPER, SIGNALS, Thresholds, find
+from canopy.traces.analysis.health.signals import PAPER, SIGNS, Thresholds, find
 from canopy.traces.analysis.health.windows import NodeWindow, TraceTails, Windows
 from canopy.traces.health_file import NodeFinding
 
@@ -49,7 +49,7 @@ def judged(windows: Windows, limits: Thresholds = LIMITS, node: str = "a") -> No
     return find(history.nodes[node], history.until, limits)
 
 
-SIGNS = {"late_ms": "late"}
+NAMED = {"late_ms": "late"}
 """Names in the health file that are not those of the signal."""
 
 
@@ -77,7 +77,7 @@ def test_a_value_at_its_threshold_is_a_signal_and_one_below_is_none(
     assert judged(windows).severity == 0
     windows["a", FIRST + 2].worst[name] = value
     found = judged(windows)
-    assert (found.severity, found.signals) == (severity, {SIGNS.get(name, signal): value})
+    assert (found.severity, found.signals) == (severity, {NAMED.get(name, signal): value})
     assert found.reason.startswith(f"{signal}: ")
 
 
@@ -118,7 +118,7 @@ def test_of_several_signals_the_one_nearest_to_the_root_counts() -> None:
     assert found.reason.startswith("heartbeats: 2 ")
     assert list(found.signals) != []
     assert set(found.signals) == {"heartbeats", "latency", "memory", "cpu", "disk", "clients"}
-    assert [signal.severity for signal in SIGNALS] == [3, 2, 2, 2, 1, 1, 1, 1]
+    assert list({sign.signal: sign.severity for sign in SIGNS}.values()) == [3, 2, 2, 2, 1, 1, 1, 1]
 
 
 def test_a_start_without_a_stop_before_it_is_a_crash_and_with_one_it_is_none() -> None:

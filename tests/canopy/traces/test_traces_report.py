@@ -17,12 +17,12 @@ from canopy.traces.analysis.report.incident_timeline import summed_up
 from canopy.traces.analysis.report.pictures import Bar, Mark, columns
 from canopy.traces.analysis.report.sections import bins_of, tree_sizes_text, walks_text
 from canopy.traces.analysis.report.wording import tree_of_all
-from canopy.traces.analysis.walks import TreeSizes, WalkCounts
+from canopy.traces.analysis.walks import WalkCounts
 
 COUNTS = WalkCounts(
     at_once=0, started=124, hits=68, missed=56, unfinished=0, findable=90, hit_rate=68 / 124,
     by_walk=68, by_ring=22, absent=101, blocked=0, recovered=0, messages=300, hops={"mean": 1.5},
-    hop_counts=((1, 68),), trees=TreeSizes.of({}),
+    hop_counts=((1, 68),), trees={},
 )  # fmt: skip
 
 
@@ -67,11 +67,11 @@ def test_searches_that_no_walk_came_before_are_named() -> None:
 
 
 def test_the_report_says_how_many_virtual_nodes_trees_had() -> None:
-    assert tree_sizes_text(TreeSizes.of({})) == ""
-    assert tree_sizes_text(TreeSizes.of({"a": 1})).startswith("The only tree had one")
-    assert tree_sizes_text(TreeSizes.of({"a": 3})) == "The only tree had 3 at most."
-    assert "Each of the 2 trees had one" in tree_sizes_text(TreeSizes.of({"a": 1, "b": 1}))
-    some = tree_sizes_text(TreeSizes.of({"a": 1, "<b>": 7, "c": 2}))
+    assert tree_sizes_text({}) == ""
+    assert tree_sizes_text({"a": 1}).startswith("The only tree had one")
+    assert tree_sizes_text({"a": 3}) == "The only tree had 3 at most."
+    assert "Each of the 2 trees had one" in tree_sizes_text({"a": 1, "b": 1})
+    some = tree_sizes_text({"a": 1, "<b>": 7, "c": 2})
     assert some == "2 of 3 trees had more than one; that of <code>&lt;b&gt;</code> had most, 7."
 
 

@@ -22,6 +22,7 @@ from canopy.traces.analysis.constants import GRACE_SECONDS, NANOSECONDS, SETTLE_
 from canopy.traces.analysis.days.intake import NUMBER_OF_EVENT, RUN_OF_EVENT, Taken
 from canopy.traces.analysis.days.state import Day, EventRange, StateFolder
 from canopy.traces.analysis.tasks import frame_of
+from canopy.traces.analysis.verdict.deliveries import DUE, DUPLICATES, number_of
 from canopy.traces.analysis.window import DAY_OF_EVENT, DAY_OF_PAIR
 
 if TYPE_CHECKING:
@@ -33,27 +34,25 @@ if TYPE_CHECKING:
 
 def trends(spark: SparkSession, published: DataFrame, judged: DataFrame) -> list[dict[str, Any]]:
     """By day (UTC, of the publication): day, events, expected, delivered, missing (with what was
-    dropped or discarded), spurious (with
-    unknown and corrupted), duplicates, unjudged, p50_ms and p99_ms (None
-    without deliveries)."""
+    dropped or discarded), spurious (with unknown and corrupted), duplicates, unjudged, p50_ms and
+    p99_ms (None without deliveries)."""
+    counts = {
+        "expected": number_of(*DUE),
+        "delivered": number_of("delivered"),
+        "missing": number_of("missing", "dropped", "discarded"),
+        "spurious": number_of("spurious", "unknown", "corrupted"),
+        "duplicates": DUPLICATES,
+        "unjudged": number_of("unjudged"),
+    }
     frame = spark.sql(
         f"""
         WITH pairs AS (
-          SELECT {DAY_OF_PAIR} AS day,
-            count_if(verdict IN ('delivered', 'missing', 'dropped', 'discarded', 'corrupted'))
-              AS expected,
-            count_if(verdict = 'delivered') AS delivered,
-            count_if(verdict IN ('missing', 'dropped', 'discarded')) AS missing,
-            count_if(verdict IN ('spurious', 'unknown', 'corrupted')) AS spurious,
-            coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates,
-            count_if(verdict = 'unjudged') AS unjudged,
+          SELECT {DAY_OF_PAIR} AS day, {", ".join(f"{sql} AS {to}" for to, sql in counts.items())},
             percentile(latency_ms, array(0.5, 0.99)) AS latency
           FROM {{judged}} GROUP BY 1),
         events AS (SELECT {DAY_OF_EVENT} AS day, count(*) AS events FROM {{published}} GROUP BY 1)
-        SELECT day, coalesce(events, 0) AS events, coalesce(expected, 0) AS expected,
-          coalesce(delivered, 0) AS delivered, coalesce(missing, 0) AS missing,
-          coalesce(spurious, 0) AS spurious, coalesce(duplicates, 0) AS duplicates,
-          coalesce(unjudged, 0) AS unjudged, latency[0] AS p50_ms, latency[1] AS p99_ms
+        SELECT day, {", ".join(f"coalesce({name}, 0) AS {name}" for name in ("events", *counts))},
+          latency[0] AS p50_ms, latency[1] AS p99_ms
         FROM pairs FULL JOIN events USING (day) WHERE day IS NOT NULL ORDER BY day
         """,
         published=published.select("published"),

@@ -20,7 +20,7 @@ from canopy.traces.analysis.health.history import History, NodeHistory
 from canopy.traces.analysis.health.signals import Thresholds, crashes_by_window, find
 from canopy.traces.analysis.health.windows import NodeWindow, TraceTails, read_windows
 from canopy.traces.analysis.read import check_folder
-from canopy.traces.analysis.spark.session import OnTasks, first_line, spark_session, watched_tasks
+from canopy.traces.analysis.spark.session import OnTasks, job_errors, spark_session, watched_tasks
 from canopy.traces.analysis.tasks import OnProgress, silent
 from canopy.traces.health_file import HealthFile, NodeFinding, encode_health
 
@@ -215,18 +215,6 @@ def findings(history: History, limits: Thresholds, by_learnt: bool = False) -> H
             found = replace(found, severity=severity, reason=reason)
         nodes[node] = found
     return HealthFile(until, limits.window, nodes, asdict(limits), time.time())
-
-
-@contextmanager
-def job_errors() -> Iterator[None]:
-    """Turn the errors of Spark into an AnalysisError of one line."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (Py4JError, PySparkException) as error:
-        raise AnalysisError(f"the Spark job failed: {first_line(error)}") from error
 
 
 def check_out(out: Path) -> None:

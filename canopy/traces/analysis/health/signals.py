@@ -7,8 +7,7 @@ shows within the half hour makes it sub-healthy, with that signal's threat level
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -45,31 +44,15 @@ PAPER: Final = Thresholds(heartbeats=1, latency_ms=30_000, memory=100, cpu=100, 
 """As in table III: any abnormal heartbeat, more than 30 s, more than 20 clients."""
 
 
-@dataclass(frozen=True)
-class Sign:
-    """A value that shows a signal, by the name that it has in the health file."""
+class HealthSign(NamedTuple):
+    """A value that shows one of the eight signals, by the name that it has in the health file.
+    `value` returns the value seen in a window, or None without the signal; `says` words it."""
 
-    name: str
-    value: Value
-    says: str
-
-
-@dataclass(frozen=True)
-class HealthSignal:
-    """One of the eight signals. `value` returns the value seen in a window, or None without the
-    signal; `says` words it. A signal that shows in two units has a second `Sign` in `other`."""
-
-    name: str
+    signal: str
     severity: int
+    name: str
     value: Value
     says: str
-    other: Sign | None = None
-
-    @property
-    def signs(self) -> tuple[Sign, ...]:
-        """The signs of the signal, the stronger first."""
-        first = Sign(self.name, self.value, self.says)
-        return (first,) if self.other is None else (first, self.other)
 
 
 Value = Callable[["NodeHistory", int, "NodeWindow", "Thresholds"], "float | None"]
@@ -89,11 +72,11 @@ def _heartbeats(
     return float(reporters) if reporters >= limits.heartbeats else None
 
 
-def _at_least(name: str, limit: str) -> Value:
+def _at_least(limit: str) -> Value:
     def value(
         node: NodeHistory, number: int, window: NodeWindow, limits: Thresholds
     ) -> float | None:
-        seen = window.worst.get(name)
+        seen = window.worst.get("round_trip_ms" if limit == "latency_ms" else limit)
         return seen if seen is not None and seen >= getattr(limits, limit) else None
 
     return value
@@ -103,24 +86,23 @@ def _never(node: NodeHistory, number: int, window: NodeWindow, limits: Threshold
     return None  # `find` counts crashes over all windows
 
 
-SIGNALS: Final = (
-    HealthSignal("crash", 3, _never, "its process ended without stopping"),
-    HealthSignal("log", 2, _log, "records in two minutes"),
-    HealthSignal(
-        "heartbeats",
-        2,
-        _heartbeats,
-        "other nodes did not hear it",
-        Sign("late", _at_least("late_ms", "late_ms"), "ms by which its timers were late"),
-    ),
-    HealthSignal("latency", 2, _at_least("round_trip_ms", "latency_ms"), "ms for a round trip"),
-    HealthSignal("memory", 1, _at_least("memory", "memory"), "percent of the memory in use"),
-    HealthSignal("cpu", 1, _at_least("cpu", "cpu"), "percent of a processor in use"),
-    HealthSignal("disk", 1, _at_least("disk", "disk"), "percent of the disk in use"),
-    HealthSignal("clients", 1, _at_least("clients", "clients"), "programs connected"),
+_USED: Final = {
+    "memory": "percent of the memory in use",
+    "cpu": "percent of a processor in use",
+    "disk": "percent of the disk in use",
+    "clients": "programs connected",
+}
+
+SIGNS: Final = (
+    HealthSign("crash", 3, "crash", _never, "its process ended without stopping"),
+    HealthSign("log", 2, "log", _log, "records in two minutes"),
+    HealthSign("heartbeats", 2, "heartbeats", _heartbeats, "other nodes did not hear it"),
+    HealthSign("heartbeats", 2, "late", _at_least("late_ms"), "ms by which its timers were late"),
+    HealthSign("latency", 2, "latency", _at_least("latency_ms"), "ms for a round trip"),
+    *(HealthSign(name, 1, name, _at_least(name), says) for name, says in _USED.items()),
 )
-"""The eight, from the root of the tree to its leaves, with Tensor's threat levels: 3 extremely
-high, 2 high, 1 relatively high."""
+"""Of the eight signals, from the root of the tree to its leaves, with Tensor's threat levels: 3
+extremely high, 2 high, 1 relatively high."""
 
 
 def crashes_by_window(node: NodeHistory, until: float) -> dict[int, int]:
@@ -138,7 +120,7 @@ def signals_of(
     """The signs of signals that the node shows in its window `number`, each with its value."""
     window = node.windows.get(number, NodeWindow())
     found = {"crash": float(crashes)} if crashes >= limits.crashes else {}
-    for sign in (sign for signal in SIGNALS for sign in signal.signs):
+    for sign in SIGNS:
         value = sign.value(node, number, window, limits)
         if value is not None:
             found[sign.name] = value
@@ -155,10 +137,8 @@ def find(node: NodeHistory, until: float, limits: Thresholds) -> NodeFinding:
         for name, value in signals_of(node, number, crashes.get(number, 0), limits).items():
             worst = min if name == "log" and value < limits.log_least else max
             seen[name] = worst(value, seen.get(name, value))
-    for signal in SIGNALS:
-        for sign in signal.signs:
-            if sign.name not in seen:
-                continue
-            reason = f"{signal.name}: {seen[sign.name]:g} {sign.says}"
-            return NodeFinding(signal.severity, reason, seen, name=node.name)
+    for sign in SIGNS:
+        if sign.name in seen:
+            reason = f"{sign.signal}: {seen[sign.name]:g} {sign.says}"
+            return NodeFinding(sign.severity, reason, seen, name=node.name)
     return NodeFinding(0, "", name=node.name)

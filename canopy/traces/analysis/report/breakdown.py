@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from canopy.traces.analysis.constants import ATTRIBUTES_SHOWN, SLOW_SHOWN
 from canopy.traces.analysis.report.pictures import meter
-from canopy.traces.analysis.report.sections import name_of, table, wide_section
+from canopy.traces.analysis.report.sections import cells, name_of, row, table, titled, wide_section
 from canopy.traces.analysis.report.wording import (
     FAULT_NAMES,
     duration,
@@ -28,24 +28,22 @@ def overlays(findings: Findings) -> str:
     rows = findings.summary.overlays
     if len(rows) < 2:
         return ""
-    cells = []
-    for row in rows:
+    lines = []
+    for each in rows:
         faults = ", ".join(
-            f"{count:,} {FAULT_NAMES[name]}" for name, count in row["faults"].items()
+            f"{count:,} {FAULT_NAMES[name]}" for name, count in each["faults"].items()
         )
-        why = "; ".join(row["reasons"]) if row["result"] != "exact" else ""
+        why = "; ".join(each["reasons"]) if each["result"] != "exact" else ""
         said = "; ".join(filter(None, (faults, why)))
-        kind = {"exact": "", "not exact": "flag"}.get(row["result"], "open")
-        cells.append(
-            f'<tr><th scope="row">{escape(row["name"] or "?")}</th>'
-            f'<td class="w"><b class="{kind}">{escape(row["result"])}</b></td>'
-            + "".join(
-                f'<td class="n">{number(row[name])}</td>'
-                for name in ("nodes", "expected", "delivered", "withheld", "unjudged")
-            )
-            + f'<td class="n">{duration(row["latency_ms"]["p50"])}</td>'
-            f'<td class="n">{duration(row["latency_ms"]["p99"])}</td><td>{escape(said)}</td></tr>'
+        kind = {"exact": "", "not exact": "flag"}.get(each["result"], "open")
+        counts = ("nodes", "expected", "delivered", "withheld", "unjudged")
+        numbers = cells(
+            *(number(each[name]) for name in counts),
+            *(duration(each["latency_ms"][name]) for name in ("p50", "p99")),
         )
+        result = f'<td class="w"><b class="{kind}">{escape(each["result"])}</b></td>'
+        more = f"{result}{numbers}<td>{escape(said)}</td>"
+        lines.append(row(escape(each["name"] or "?"), more=more))
     text = (
         "<p>Nodes of different overlays never connect, so each is judged by itself: by its name, "
         "and by which nodes met.</p>"
@@ -54,7 +52,7 @@ def overlays(findings: Findings) -> str:
         "overlay | result | nodes | expected | delivered | "
         "withheld | not judged | half within | 99 % | why"
     )
-    return wide_section("overlays", "Overlays", text, table(head, cells))
+    return wide_section("overlays", "Overlays", text, table(head, lines))
 
 
 def attributes(findings: Findings) -> str:
@@ -63,16 +61,15 @@ def attributes(findings: Findings) -> str:
     if not rows:
         return ""
     most = max(row["visits"] for row in rows)
-    cells = [
-        f'<tr><th scope="row"><code>{escape(row["attribute"] or "?")}</code></th>'
-        f'<td class="n">{row["visits"]:,}{meter(row["visits"], most, "sky")}</td>'
-        f'<td class="n">{number(row["matches"])}</td><td class="n">{number(row["recipients"])}</td>'
-        f'<td class="n">{number(row["tree_hops"])}</td>'
-        f'<td class="n">{number(row["virtual_nodes"])}</td>'
-        f'<td class="n">{number(row["deliveries"])}</td>'
-        f'<td class="n">{duration(row["p50_ms"])}</td>'
-        f'<td class="n">{duration(row["p99_ms"])}</td></tr>'
-        for row in rows[:ATTRIBUTES_SHOWN]
+    counts = ("matches", "recipients", "tree_hops", "virtual_nodes", "deliveries")
+    lines = [
+        row(
+            f"<code>{escape(each['attribute'] or '?')}</code>",
+            f"{each['visits']:,}{meter(each['visits'], most, 'sky')}",
+            *(number(each[name]) for name in counts),
+            *(duration(each[name]) for name in ("p50_ms", "p99_ms")),
+        )
+        for each in rows[:ATTRIBUTES_SHOWN]
     ]
     text = (
         "<p>An event visits the tree of each of its attributes to which there are subscriptions. "
@@ -87,7 +84,7 @@ def attributes(findings: Findings) -> str:
         "attribute | visits | matches | recipients | "
         "hops | virtual nodes | deliveries | half within | 99 %"
     )
-    return wide_section("attributes", "The hottest attributes", text, table(head, cells))
+    return wide_section("attributes", "The hottest attributes", text, table(head, lines))
 
 
 def slow_places(findings: Findings) -> str:
@@ -116,18 +113,15 @@ def slow_places(findings: Findings) -> str:
 
 def _places(findings: Findings, head: str, rows: Sequence[dict[str, Any]]) -> str:
     longest = max(row["p90_ms"] for row in rows)
-    cells = []
-    for row in rows:
-        name = name_of(findings, row["node"])
-        if "sender" in row:
-            name = f"{name_of(findings, row['sender'])} → {name}"
-        cells.append(
-            f'<tr><th scope="row">{escape(name)}</th><td class="n">{row["count"]:,}</td>'
-            f'<td class="n">{duration(row["p50_ms"])}</td>'
-            f'<td class="n">{duration(row["p90_ms"])}{meter(row["p90_ms"], longest, "sand")}</td>'
-            f'<td class="n">{duration(row["max_ms"])}</td></tr>'
-        )
-    return table(f"{head} | events | half within | 90 % | slowest", cells)
+    lines = []
+    for each in rows:
+        name = name_of(findings, each["node"])
+        if "sender" in each:
+            name = f"{name_of(findings, each['sender'])} → {name}"
+        slow = duration(each["p90_ms"]) + meter(each["p90_ms"], longest, "sand")
+        times = (duration(each["p50_ms"]), slow, duration(each["max_ms"]))
+        lines.append(row(escape(name), f"{each['count']:,}", *times))
+    return table(f"{head} | events | half within | 90 % | slowest", lines)
 
 
 def subacks(findings: Findings) -> str:
@@ -152,15 +146,16 @@ def subacks(findings: Findings) -> str:
     )
     if waits.unacked:
         text += f"<p>{counted(waits.unacked, 'subscription')} had none in the records.</p>"
-    cells = [
-        f'<tr><th scope="row">{escape(row["name"] or row["subscription"])} '
-        f"<small>on {escape(name_of(findings, row['node']))}</small></th>"
-        f'<td class="n">{duration(row["waited_ms"])}{meter(row["waited_ms"], waits.most or 0)}</td>'
-        f'<td class="n">{number(row["early"])}</td></tr>'
-        for row in waits.slowest
+    lines = [
+        row(
+            titled(findings, each),
+            duration(each["waited_ms"]) + meter(each["waited_ms"], waits.most or 0),
+            number(each["early"]),
+        )
+        for each in waits.slowest
     ]
     head = "subscription | SUBACK after | delivered before"
-    return wide_section("subacks", "Before the SUBACK", text, table(head, cells))
+    return wide_section("subacks", "Before the SUBACK", text, table(head, lines))
 
 
 def withheld(findings: Findings) -> str:
@@ -175,13 +170,13 @@ def withheld(findings: Findings) -> str:
         "event. That is no loss. What a policy leaves of a selector is what the tenant's node has "
         "recorded.</p>"
     )
-    cells = [
-        f'<tr><th scope="row">{escape(row["name"] or row["subscription"])} '
-        f"<small>on {escape(name_of(findings, row['node']))}</small>"
-        f'<code class="selector">{escape(row["selector"] or "?")}</code></th>'
-        f'<td class="n">{row["withheld"]:,}{meter(row["withheld"], most, "sand")}</td>'
-        f'<td class="n">{number(row["expected"])}</td></tr>'
-        for row in rows
+    lines = [
+        row(
+            titled(findings, each, selector=True),
+            f"{each['withheld']:,}{meter(each['withheld'], most, 'sand')}",
+            number(each["expected"]),
+        )
+        for each in rows
     ]
     head = "subscription | withheld | expected"
-    return wide_section("withheld", "Withheld by the policy", text, table(head, cells))
+    return wide_section("withheld", "Withheld by the policy", text, table(head, lines))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from canopy.traces.analysis.constants import CSV_ROWS
 from canopy.traces.analysis.output import Download
-from canopy.traces.analysis.report.sections import table, wide_section
+from canopy.traces.analysis.report.sections import row, table, wide_section
 from overlay.phrases import harmless
 
 if TYPE_CHECKING:
@@ -56,18 +56,16 @@ def downloads(findings: Findings) -> str:
     rows = findings.downloads
     if not rows:
         return ""
-    cells = []
-    for row in rows:
-        one = f' download="{row.table}.parquet"' if row.parquet.endswith(".parquet") else ""
-        as_csv = f'<a href="{row.csv}" download>CSV</a>' if row.csv else "too large"
-        cells.append(
-            f'<tr><th scope="row">{escape(row.table)}</th><td class="n">{row.rows:,}</td>'
-            f'<td><a href="{escape(row.parquet)}"{one}>Parquet</a></td><td>{as_csv}</td></tr>'
-        )
+    lines = []
+    for each in rows:
+        one = f' download="{each.table}.parquet"' if each.parquet.endswith(".parquet") else ""
+        as_csv = f'<a href="{each.csv}" download>CSV</a>' if each.csv else "too large"
+        links = f'<td><a href="{escape(each.parquet)}"{one}>Parquet</a></td><td>{as_csv}</td>'
+        lines.append(row(escape(each.table), f"{each.rows:,}", more=links))
     text = (
         "<p>The tables are in the folder <code>tables/</code> beside this page, with all rows, "
         "also those that are not shown here; so are the <code>records</code> by kind. Take the "
         "folder along with the page.</p>"
     )
     head = "table | rows | for programs | for spreadsheets"
-    return wide_section("downloads", "Downloads", text, table(head, cells))
+    return wide_section("downloads", "Downloads", text, table(head, lines))

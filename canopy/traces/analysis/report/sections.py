@@ -6,7 +6,7 @@ section without content is "".
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,19 @@ from canopy.traces.analysis.report.pictures import (
     stacked,
     walk_picture,
 )
-from canopy.traces.analysis.report.wording import duration, number, percent, tree_of_all
+from canopy.traces.analysis.report.wording import (
+    SENTENCES,
+    WRONG_KINDS,
+    duration,
+    number,
+    percent,
+    tree_of_all,
+)
 from overlay.phrases import counted, size
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.summary import Findings
-    from canopy.traces.analysis.walks import TreeSizes, WalkCounts
+    from canopy.traces.analysis.walks import WalkCounts
 
 
 def name_of(findings: Findings, node: str | None) -> str:
@@ -53,8 +60,7 @@ def wide_section(anchor: str, title: str, text: str, body: str) -> str:
 def tiles(findings: Findings) -> str:
     """Render the most important numbers of the run, and those of its evidence, as tiles in HTML."""
     summary = findings.summary
-    kinds = ("missing", "dropped", "discarded", "corrupted", "duplicates", "spurious", "unknown")
-    bad = {kind for kind in kinds if getattr(summary, kind)}
+    bad = {kind for kind in SENTENCES if getattr(summary, kind)}
     shown = (
         ("published", number(summary.published), "events"),
         ("expected", number(summary.expected), "deliveries"),
@@ -138,6 +144,23 @@ def table(head: str, rows: list[str]) -> str:
     )
 
 
+def row(title: str, *numbers: str, more: str = "") -> str:
+    """Render a row of a table: its title, numbers, and the HTML of `more` cells."""
+    return f'<tr><th scope="row">{title}</th>{cells(*numbers)}{more}</tr>'
+
+
+def cells(*numbers: str) -> str:
+    """Render cells with numbers."""
+    return "".join(f'<td class="n">{text}</td>' for text in numbers)
+
+
+def titled(findings: Findings, of: dict[str, Any], selector: bool = False) -> str:
+    """The title of the row of a subscription: its name, its node, and its `selector`."""
+    title = f"{escape(of['name'] or of['subscription'])} "
+    title += f"<small>on {escape(name_of(findings, of['node']))}</small>"
+    return title + f'<code class="selector">{escape(of["selector"] or "?")}</code>' * selector
+
+
 def latency_section(findings: Findings) -> str:
     """The section on latencies: percentiles and a histogram of all deliveries, in HTML."""
     histogram = dict(findings.details.latency)
@@ -196,9 +219,10 @@ def _by_hops(findings: Findings) -> str:
     found = findings.latencies.by_hops
     most = max((each.number for each in found.values()), default=0)
     rows = [
-        f'<tr><th scope="row">{counted(hops, "hop")}</th>'
-        f'<td class="n">{each.number:,}{meter(each.number, most)}</td>'
-        f'<td class="n">{duration(each.p50)}</td><td class="n">{duration(each.p99)}</td></tr>'
+        row(
+            counted(hops, "hop"),
+            *(f"{each.number:,}{meter(each.number, most)}", duration(each.p50), duration(each.p99)),
+        )
         for hops, each in sorted(found.items())[:HOPS_SHOWN]
     ]
     head = "from the publisher | deliveries | half | 99 %"
@@ -313,19 +337,21 @@ def walks_text(walks: WalkCounts) -> str:
     return f"<p>{every} {blocked}</p>"
 
 
-def tree_sizes_text(sizes: TreeSizes) -> str:
+def tree_sizes_text(sizes: Mapping[str, int]) -> str:
     """Into how many virtual nodes the trees of the run were cut, in a sentence; "" if no map was
-    made in it."""
-    if not sizes.trees:
+    made in it. `sizes`: the most that each had, by attribute."""
+    if not sizes:
         return ""
-    if not sizes.divided:
-        of = "The only tree" if sizes.trees == 1 else f"Each of the {sizes.trees:,} trees"
+    divided = sum(each > 1 for each in sizes.values())
+    if not divided:
+        of = "The only tree" if len(sizes) == 1 else f"Each of the {len(sizes):,} trees"
         return f"{of} had one, for all values: none was so busy or so full that it was cut."
-    if sizes.trees == 1:
-        return f"The only tree had {sizes.most:,} at most."
+    largest = max(sorted(sizes), key=sizes.__getitem__)
+    if len(sizes) == 1:
+        return f"The only tree had {sizes[largest]:,} at most."
     return (
-        f"{sizes.divided:,} of {counted(sizes.trees, 'tree')} had more than one; that of "
-        f"<code>{escape(str(sizes.largest))}</code> had most, {sizes.most:,}."
+        f"{divided:,} of {counted(len(sizes), 'tree')} had more than one; that of "
+        f"<code>{escape(largest)}</code> had most, {sizes[largest]:,}."
     )
 
 
@@ -387,19 +413,18 @@ def days(findings: Findings) -> str:
         return ""
     most = max(row["events"] for row in rows)
     slowest = max((row["p99_ms"] or 0 for row in rows), default=0)
-    cells = []
-    for row in rows:
-        bad = "".join(
-            f'<td class="n">{f"<b>{row[kind]:,}</b>" if row[kind] else "0"}</td>'
-            for kind in ("missing", "spurious", "duplicates", "unjudged")
+    bad = ("missing", "spurious", "duplicates", "unjudged")
+    lines = [
+        row(
+            escape(day["day"]),
+            number(day["events"]) + meter(day["events"], most, "sky"),
+            number(day["expected"]),
+            *(f"<b>{day[kind]:,}</b>" if day[kind] else "0" for kind in bad),
+            duration(day["p50_ms"]),
+            duration(day["p99_ms"]) + meter(day["p99_ms"] or 0, slowest),
         )
-        cells.append(
-            f'<tr><th scope="row">{escape(row["day"])}</th>'
-            f'<td class="n">{number(row["events"])}{meter(row["events"], most, "sky")}</td>'
-            f'<td class="n">{number(row["expected"])}</td>{bad}'
-            f'<td class="n">{duration(row["p50_ms"])}</td>'
-            f'<td class="n">{duration(row["p99_ms"])}{meter(row["p99_ms"] or 0, slowest)}</td></tr>'
-        )
+        for day in rows
+    ]
     text = (
         "<p>A day (UTC) is that of the publication. <em>Missing</em> counts what was given up or "
         "not read, too, and <em>spurious</em> what has no event or subscription.</p>"
@@ -407,7 +432,7 @@ def days(findings: Findings) -> str:
     head = (
         "day | events | expected | missing | spurious | twice | not judged | median | 99 % within"
     )
-    return wide_section("days", "Day by day", text, table(head, cells))
+    return wide_section("days", "Day by day", text, table(head, lines))
 
 
 def load(findings: Findings) -> str:
@@ -415,23 +440,20 @@ def load(findings: Findings) -> str:
     rows = findings.summary.load
     most = max((row["data_messages"] for row in rows), default=0)
     busiest = max((row["deliveries"] for row in rows), default=0)
-    cells = []
-    for row in sorted(rows, key=lambda row: -row["data_messages"])[:60]:
-        counted = " title='counted from its records: it left no stop record'"
-        mark = "*" if row["counted"] else ""
-        dropped = f'<b class="flag">{row["drops"]:,}</b>' if row["drops"] else "0"
-        cells.append(
-            f'<tr><th scope="row">{escape(row["name"] or row["node"][:8])}'
-            f"<br><small>{escape(row['node'])}</small></th>"
-            f'<td class="n"{counted if mark else ""}>{number(row["data_messages"])}{mark}'
-            f"{meter(row['data_messages'], most, 'sky')}</td>"
-            f'<td class="n">{number(row["deliveries"])}{meter(row["deliveries"], busiest)}</td>'
-            f'<td class="n">{number(row["matches"])}</td>'
-            f'<td class="n">{number(row["published"])}</td>'
-            f'<td class="n">{dropped}</td>'
-            f'<td class="n">{number(row["other_messages"])}</td>'
-            f'<td class="n">{size(row["bytes"])}</td></tr>'
+    lines = [
+        row(
+            f"{escape(each['name'] or each['node'][:8])}<br><small>{escape(each['node'])}</small>",
+            number(each["data_messages"])
+            + "*" * each["counted"]
+            + meter(each["data_messages"], most, "sky"),
+            number(each["deliveries"]) + meter(each["deliveries"], busiest),
+            *(number(each[name]) for name in ("matches", "published")),
+            f'<b class="flag">{each["drops"]:,}</b>' if each["drops"] else "0",
+            number(each["other_messages"]),
+            size(each["bytes"]),
         )
+        for each in sorted(rows, key=lambda each: -each["data_messages"])[:60]
+    ]
     mean = sum(row["data_messages"] for row in rows) / len(rows) if rows else 0
     text = (
         "<p>All nodes are peers, so the work should be distributed. The busiest node sent "
@@ -455,14 +477,14 @@ def load(findings: Findings) -> str:
         "node | data messages sent | deliveries | matches | "
         "published | dropped | other messages | sent"
     )
-    return wide_section("load", "Load of the nodes", text + "</p>", table(head, cells))
+    return wide_section("load", "Load of the nodes", text + "</p>", table(head, lines))
 
 
 def subscriptions(findings: Findings) -> str:
     """Each subscription with its selector and its deliveries."""
     rows = findings.details.subscriptions
     most = max((row["expected"] for row in rows), default=0)
-    cells = [_subscription_row(findings, row, most) for row in rows]
+    lines = [_subscription_row(findings, each, most) for each in rows]
     total = findings.summary.subscriptions
     text = (
         "<p>The selector of each subscription, how many published events it should have received "
@@ -475,43 +497,29 @@ def subscriptions(findings: Findings) -> str:
         )
     head = "subscription | expected | delivered | wrong | half within | 90 % | 99 % | slowest"
     return wide_section(
-        "subscriptions", "Deliveries of each subscription", text, table(head, cells)
+        "subscriptions", "Deliveries of each subscription", text, table(head, lines)
     )
 
 
-def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str:
-    words = {
-        "missing": "missing",
-        "dropped": "dropped",
-        "discarded": "not read",
-        "corrupted": "altered on the way",
-        "spurious": "spurious",
-        "duplicates": "twice",
-        "unjudged": "not judged",
-    }
-    faults = [f"{row[kind]:,} {word}" for kind, word in words.items() if row[kind]]
-    if not row["readable"]:
+def _subscription_row(findings: Findings, of: dict[str, Any], most: int) -> str:
+    faults = [f"{of[kind]:,} {word}" for kind, word in WRONG_KINDS.items() if of.get(kind)]
+    if not of["readable"]:
         faults.append("unreadable selector")
-    if row["altered"]:
-        faults.append(f"not the recorded tree: {row['tree']}")
+    if of["altered"]:
+        faults.append(f"not the recorded tree: {of['tree']}")
     wrong = f'<b class="flag">{escape(", ".join(faults))}</b>' if faults else "nothing"
-    unjudged_only = len(faults) == 1 and bool(row["unjudged"])
+    unjudged_only = len(faults) == 1 and bool(of["unjudged"])
     colour = "sand" if unjudged_only else "clay" if faults else "leaf"
-    if row["acked"] is None:
+    if of["acked"] is None:
         wrong += "<br><small>never acknowledged</small>"
-    if row["withheld"]:
-        wrong += f"<br><small>{row['withheld']:,} withheld by the policy</small>"
-    if row["either_way"]:
-        wrong += f"<br><small>{row['either_way']:,} allowed, not required</small>"
-    return (
-        f'<tr><th scope="row">{escape(row["name"] or row["subscription"])} '
-        f"<small>on {escape(name_of(findings, row['node']))}</small>"
-        f'<code class="selector">{escape(row["selector"] or "?")}</code></th>'
-        f'<td class="n">{number(row["expected"])}{meter(row["expected"], most, colour)}</td>'
-        f'<td class="n">{number(row["delivered"])}</td><td>{wrong}</td>'
-        + "".join(
-            f'<td class="n">{duration(row[name])}</td>'
-            for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")
-        )
-        + "</tr>"
+    if of["withheld"]:
+        wrong += f"<br><small>{of['withheld']:,} withheld by the policy</small>"
+    if of["either_way"]:
+        wrong += f"<br><small>{of['either_way']:,} allowed, not required</small>"
+    expected = number(of["expected"]) + meter(of["expected"], most, colour)
+    times = cells(*(duration(of[name]) for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")))
+    return row(
+        titled(findings, of, selector=True),
+        *(expected, number(of["delivered"])),
+        more=f"<td>{wrong}</td>{times}",
     )

@@ -38,10 +38,20 @@ WRONG_KINDS: Final = {
 }
 """The report's words for each kind of wrong delivery (`wrong.KINDS`), the worst first."""
 
-IN_SENTENCES: Final = (
-    *("missing", "dropped", "discarded", "corrupted", "duplicates", "spurious", "unknown"),
-)
-"""Faults of which the verdict has a sentence of its own."""
+SENTENCES: Final = {
+    "missing": "{count:,} never arrived ({share}).",
+    "dropped": "{count:,} were given up by a node that says so ({share}): their subscribers were "
+    "out of reach, or slow, for longer than deliveries are held.",
+    "discarded": "{count:,} reached the subscriber's node, which dropped them ({share}): their "
+    "programs did not read in time.",
+    "corrupted": "{deliveries} had another id or content than was published.",
+    "spurious": "{deliveries} should not have been made: the selector is not true for the event, "
+    "or the subscription had ended.",
+    "duplicates": "{deliveries} repeated an earlier one.",
+    "unknown": "{deliveries} cannot be judged, because the traces lack the event's publication or "
+    "the subscription.",
+}
+"""The verdict's sentence on a fault of each kind; on others it has none of its own."""
 
 EVERY_EVENT: Final = "$event"
 """The tree that every event visits."""
@@ -105,15 +115,8 @@ def headline(summary: AnalysisSummary) -> str:
         return "Everything arrived"
     if summary.result == NOT_JUDGED:
         return "Not judged"
-    kinds = {
-        "missing": "missing",
-        "dropped": "given up",
-        "discarded": "not read by their programs",
-        "corrupted": "altered on the way",
-        "spurious": "too many",
-        "duplicates": "repeated",
-    }
-    numbers = [(getattr(summary, kind), word) for kind, word in kinds.items()]
+    kinds = (kind for kind in WRONG_KINDS if kind != "unjudged")
+    numbers = [(getattr(summary, kind), WRONG_KINDS[kind]) for kind in kinds]
     parts = [(number, word) for number, word in numbers if number]
     if parts:
         first = f"{counted(parts[0][0], 'delivery', 'deliveries')} {parts[0][1]}"
@@ -242,41 +245,11 @@ def _clocks(summary: AnalysisSummary) -> str:
 def _faults(summary: AnalysisSummary) -> list[str]:
     wanted = counted(summary.expected, "expected delivery", "expected deliveries")
     out = [f"{summary.delivered:,} of {wanted} {'was' if summary.expected == 1 else 'were'} made."]
-    if summary.missing:
-        out.append(
-            f"{summary.missing:,} never arrived ({percent(summary.missing / summary.expected)})."
-        )
-    if summary.dropped:
-        out.append(
-            f"{summary.dropped:,} were given up by a node that says so "
-            f"({percent(summary.dropped / summary.expected)}): their subscribers were out of "
-            "reach, or slow, for longer than deliveries are held."
-        )
-    if summary.discarded:
-        out.append(
-            f"{summary.discarded:,} reached the subscriber's node, which dropped them "
-            f"({percent(summary.discarded / summary.expected)}): their programs did not read in "
-            "time."
-        )
-    if summary.corrupted:
-        out.append(
-            f"{counted(summary.corrupted, 'delivery', 'deliveries')} had another id or content "
-            "than was published."
-        )
-    if summary.spurious:
-        out.append(
-            f"{counted(summary.spurious, 'delivery', 'deliveries')} should not have been made: the "
-            "selector is not true for the event, or the subscription had ended."
-        )
-    if summary.duplicates:
-        out.append(
-            f"{counted(summary.duplicates, 'delivery', 'deliveries')} repeated an earlier one."
-        )
-    if summary.unknown:
-        out.append(
-            f"{counted(summary.unknown, 'delivery', 'deliveries')} cannot be judged, because the "
-            "traces lack the event's publication or the subscription."
-        )
-    others = {name: count for name, count in summary.faults.items() if name not in IN_SENTENCES}
+    for kind, said in SENTENCES.items():
+        if count := getattr(summary, kind):
+            deliveries = counted(count, "delivery", "deliveries")
+            share = percent(count / summary.expected if summary.expected else None)
+            out.append(said.format(count=count, deliveries=deliveries, share=share))
+    others = {name: count for name, count in summary.faults.items() if name not in SENTENCES}
     out += [f"{count:,} {FAULT_NAMES[name]}." for name, count in others.items()]
     return out

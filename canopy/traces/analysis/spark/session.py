@@ -503,6 +503,18 @@ def _own_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def job_errors() -> Iterator[None]:
+    """Turn the errors of Spark into an AnalysisError of one line."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise AnalysisError(f"the Spark job failed: {first_line(error)}") from error
+
+
 def first_line(error: BaseException) -> str:
     """The message of a Spark exception as one line, without the Java stack."""
     text = str(error).strip()

@@ -307,17 +307,18 @@ class VerdictCounts:
     expected: int
     delivered: int
     missing: int
-    dropped: int
-    discarded: int
-    corrupted: int
-    withheld: int
+    dropped: int  # expected and not delivered, and some node says that it gave it up
+    discarded: int  # delivered to its node, which dropped it: the program did not read in time
+    corrupted: int  # delivered with another id or another content than was published
+    withheld: int  # not expected, since the policy withheld it from a tenant: no fault
     duplicates: int
     spurious: int
-    early: int
-    ending: int
-    unknown: int
-    unjudged: int
+    early: int  # delivered, but published before the SUBACK
+    ending: int  # delivered around the end of the subscription, which is right either way
+    unknown: int  # delivered, but the traces lack what is needed to judge
+    unjudged: int  # pairs that absent or unreadable records leave open
     latency_ms: dict[str, float | None]
+    """From publishing to delivery: p50, p90, p99, max, mean, variance (ms squared), deviation."""
 
 
 VERDICTS: Final = (
@@ -328,3 +329,11 @@ VERDICTS: Final = (
 
 DUE: Final = ("delivered", "missing", "dropped", "discarded", "corrupted")
 """The verdicts on pairs that were expected."""
+
+DUPLICATES: Final = "coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0)"
+"""SQL: the deliveries beyond the first of each pair."""
+
+
+def number_of(*verdicts: str) -> str:
+    """SQL: the number of pairs with one of these verdicts."""
+    return f"count_if(verdict IN ({', '.join(map(repr, verdicts))}))"
