@@ -22,6 +22,7 @@ from canopy.traces.analysis.days.state import (
     opened,
     read_state,
 )
+from canopy.traces.analysis.output import write_table
 from canopy.traces.analysis.read import text_bytes, trace_files
 from canopy.traces.analysis.window import day_of
 
@@ -192,7 +193,7 @@ def _close(held: StateFolder, before: date, dry_run: bool) -> Pruned:
     for name in closed:
         rows = _lasting(held, name, ended)
         if rows is not None and rows.num_rows:
-            _write(held, name, rows)
+            write_table(held.draft / RECORDS / f"of={name}", rows)
         days[name].close()
         held.wrote(RECORDS, [name])
     return found
@@ -265,11 +266,3 @@ def _lasting(held: StateFolder, day: str, ended: _Ended) -> pa.Table | None:
         return None
     rows = table.select(["node", "run", "subscription"]).to_pylist()
     return table.filter(pa.array([not ended.has(row) for row in rows], pa.bool_()))
-
-
-def _write(held: StateFolder, day: str, rows: pa.Table) -> None:
-    from pyarrow import parquet
-
-    place = held.draft / RECORDS / f"of={day}"
-    place.mkdir(parents=True)
-    parquet.write_table(rows, place / "part-00000.parquet", compression="zstd")

@@ -372,20 +372,7 @@ class Analysis:
         other = ", ".join(f"'{key}'" for key in self.trees.altered) or "''"
         altered = f"coalesce({expected.WRITTEN_KEY} IN ({other}), false)"
         made = made.selectExpr(
-            "subscription",
-            "name",
-            "node",
-            "client",
-            "selector",
-            "tree",
-            "overlay",
-            "subscribed",
-            "acked",
-            "ended",
-            "kept",
-            "holes",
-            "permitted",
-            "writer",
+            *(name for name in made.columns if name != "tree_key"),
             f"CASE WHEN tree_key NOT IN ({bad}) AND NOT {altered} THEN tree_key END AS tree_key",
             f"{altered} AS altered",
         )

@@ -76,20 +76,14 @@ def judge_streams(
 def _judged(spark: SparkSession, records: DataFrame) -> StreamSummary:
     rows = records.where("kind = 'row'").select("event", "shard", "offset", "attributes")
     rows = rows.dropDuplicates(["event"]).persist()
-    stretches = (
-        records.where("kind = 'consume'")
-        .selectExpr(
-            "shard",
-            "name",
-            "subscription",
-            "offset AS first",
-            "until",
-            f"coalesce(tree, '{EVERYTHING}') AS tree",
-            "coalesce(share, 1.0D) AS share",
-        )
-        .distinct()
-        .persist()
-    )
+    stretches = spark.sql(
+        f"""
+        SELECT DISTINCT shard, name, subscription, offset AS first, until,
+          coalesce(tree, '{EVERYTHING}') AS tree, coalesce(share, 1.0D) AS share
+        FROM {{records}} WHERE kind = 'consume'
+        """,
+        records=records,
+    ).persist()
     if records.where("kind = 'consume' AND selector LIKE 'redacted:%'").limit(1).count():
         raise AnalysisError(
             "the selectors of consumers are redacted in these traces (trace.redact), so that what "
@@ -122,7 +116,6 @@ def _judged(spark: SparkSession, records: DataFrame) -> StreamSummary:
 
 def _order(spark: SparkSession, stretches: DataFrame) -> tuple[int, int]:
     """Count the stretches that overlap with earlier ones, and the offsets between stretches."""
-    stretches.createOrReplaceTempView("stretches")
     (found,) = spark.sql(
         """
         SELECT sum(int(first < before)) AS overlaps,
@@ -130,8 +123,9 @@ def _order(spark: SparkSession, stretches: DataFrame) -> tuple[int, int]:
         FROM (SELECT first, max(until) OVER (
                 PARTITION BY shard, name ORDER BY first, until
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-              FROM stretches)
-        """
+              FROM {stretches})
+        """,
+        stretches=stretches,
     ).collect()
     return found["overlaps"] or 0, found["unproved"] or 0
 
@@ -145,27 +139,32 @@ def _pairs(
     events = rows.selectExpr(
         "event", "0.0D AS published", "offset AS at", "shard AS overlay", "attributes"
     )
-    wanted = selected(events, trees, is_small_session(spark)).select("event", "tree")
-    numbers = frame_of(spark, list(enumerate(trees)), "number int, text string")
-    wanted = wanted.join(numbers, wanted.tree == numbers.number).selectExpr(
-        "event AS wanted_event", "text AS wanted_tree"
+    pairs = spark.sql(
+        """
+        WITH wanted AS (
+          SELECT event, text AS tree FROM {selected} JOIN {numbers} ON tree = number),
+        done AS (
+          SELECT event, name, subscription, tree, share
+          FROM {rows} JOIN {stretches} USING (shard) WHERE offset >= first AND offset < until),
+        taken AS (
+          SELECT event, name, subscription, count(*) AS times FROM {takes}
+          GROUP BY event, name, subscription)
+        SELECT d.event, d.name,
+          CASE WHEN w.event IS NULL AND times IS NULL THEN NULL
+               WHEN w.event IS NULL THEN 'spurious'
+               WHEN times IS NULL AND crc32(CAST(d.event AS BINARY)) >= share * 4294967296D
+                 THEN NULL
+               WHEN times IS NULL THEN 'missing'
+               WHEN times > 1 THEN 'repeated'
+               ELSE 'consumed' END AS what
+        FROM done d LEFT JOIN wanted w ON d.event = w.event AND d.tree = w.tree
+        LEFT JOIN taken t
+          ON d.event = t.event AND d.name = t.name AND d.subscription = t.subscription
+        """,
+        selected=selected(events, trees, is_small_session(spark)),
+        numbers=frame_of(spark, list(enumerate(trees)), "number int, text string"),
+        rows=rows,
+        stretches=stretches,
+        takes=takes,
     )
-    done = rows.join(stretches, "shard").where("offset >= first AND offset < until")
-    done = done.select("event", "name", "subscription", "tree", "share")
-    is_wanted = (done.event == wanted.wanted_event) & (done.tree == wanted.wanted_tree)
-    pairs = done.join(wanted, is_wanted, "left")
-    counted = takes.groupBy("event", "name", "subscription").count()
-    return (
-        pairs.join(counted, ["event", "name", "subscription"], "left")
-        .selectExpr(
-            "event",
-            "name",
-            """CASE WHEN wanted_event IS NULL AND count IS NULL THEN NULL
-                WHEN wanted_event IS NULL THEN 'spurious'
-                WHEN count IS NULL AND crc32(CAST(event AS BINARY)) >= share * 4294967296D THEN NULL
-                WHEN count IS NULL THEN 'missing'
-                WHEN count > 1 THEN 'repeated'
-                ELSE 'consumed' END AS what""",
-        )
-        .where("what IS NOT NULL")
-    )
+    return pairs.where("what IS NOT NULL")

@@ -78,8 +78,7 @@ class DailyAnalysis(Analysis):
         before = self.out / "tables" / "records"
         self._taken = intake.take_in(self.spark, traces, self._files, held, before)
         self.late = held.state.late
-        schema = intake.RECORD_OF_DAY
-        records = kept(intake.tables(self.spark, held.places(RECORDS), schema))
+        records = self._stored(RECORDS, intake.RECORD_OF_DAY)
         facts = merged(held.load_facts().values())
         return *conclude(self.spark, facts, records), None
 
@@ -102,8 +101,8 @@ class DailyAnalysis(Analysis):
             for name, basis in verdicts.bases_of(spark, new, *by).items():
                 held.state.days[name].basis = basis
         self.stage()
-        published = self._all_days(PUBLISHED, PUBLICATION)
-        return Compared(published, subscribed, unreadable, self._all_days(JUDGED, PAIR))
+        published = self._stored(PUBLISHED, PUBLICATION)
+        return Compared(published, subscribed, unreadable, self._stored(JUDGED, PAIR))
 
     def judged(self, *given: Any) -> DataFrame:
         """The pairs with their verdicts, without those of events of closed days."""
@@ -148,30 +147,26 @@ class DailyAnalysis(Analysis):
             expected.publications(spark, records, runs).selectExpr("*", f"{DAY_OF_EVENT} AS day")
         )
         self._store(PUBLISHED, near.where(near.day.isin(days)), days, ("publisher", "at"))
-        places = [place for day in days if (place := held.place(day, PUBLISHED)) is not None]
-        published = kept(intake.tables(spark, places, PUBLICATION))
+        published = self._stored(PUBLISHED, PUBLICATION, days)
         pairs = expected.matching_pairs(spark, published, subscribed, self.trees, self.confined)
         judged = self.judged(records, pairs, near, subscribed, complete)
         judged = judged.selectExpr("*", f"{DAY_OF_PAIR} AS day")
         self._store(
             JUDGED, judged.where(judged.day.isin(days)), days, ("subscription", "published")
         )
-        places = [place for day in days if (place := held.place(day, JUDGED)) is not None]
-        verdicts.note(spark, held, days, published, kept(intake.tables(spark, places, PAIR)))
+        verdicts.note(spark, held, days, published, self._stored(JUDGED, PAIR, days))
 
     def _store(
         self, table: str, frame: DataFrame, days: Sequence[str], order: Sequence[str]
     ) -> None:
-        size = sum(
-            self._held.state.files[name].size
-            for name in self._held.state.files
-            if not set(days).isdisjoint(self._held.state.files[name].days)
-        )
+        files = self._held.state.files.values()
+        size = sum(file.size for file in files if not set(days).isdisjoint(file.days))
         intake.write_by_day(frame, self._held.draft / table, size, len(days), order)
         self._held.wrote(table, days)
 
-    def _all_days(self, table: str, schema: str) -> DataFrame:
-        return kept(intake.tables(self.spark, self._held.places(table), schema))
+    def _stored(self, table: str, schema: str, days: Sequence[str] | None = None) -> DataFrame:
+        """A table of these days of the state; None: of all."""
+        return kept(intake.tables(self.spark, self._held.places(table, days), schema))
 
     def finish(self, findings: Findings) -> None:
         """Write the report, and commit the state."""

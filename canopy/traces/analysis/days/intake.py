@@ -140,8 +140,7 @@ def _write_days(
 ) -> None:
     """Rewrite the records of these `days`: the old ones, except those of the files `replaced`, and
     the `new` ones."""
-    before = [place for day in days if (place := held.place(day, RECORDS)) is not None]
-    if before:
+    if before := held.places(RECORDS, days):
         old = tables(spark, before, RECORD_OF_DAY)
         if replaced:
             old = old.where(~old.file.isin(sorted(replaced)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -135,9 +135,10 @@ class StateFolder:
             found[each.run] = found[each.run].joined(each) if each.run in found else each
         return found
 
-    def places(self, table: str) -> list[Path]:
-        """Return the folders of this table, in the order of the days."""
-        found = (self.place(day, table) for day in sorted(self.state.days))
+    def places(self, table: str, days: Iterable[str] | None = None) -> list[Path]:
+        """Return the folders of this table of these `days`; None: of all, in their order."""
+        days = sorted(self.state.days) if days is None else days
+        found = (self.place(day, table) for day in days)
         return [place for place in found if place is not None]
 
     def stored_bytes(self) -> int:

@@ -172,10 +172,9 @@ def note(
     for day in found.values():
         day.first = day.last = None
         day.strangers, day.needs, day.line = [], [], {}
-    bounds = published.groupBy("day").agg({"at": "min"}).collect()
-    most = {row["day"]: row[1] for row in published.groupBy("day").agg({"at": "max"}).collect()}
-    for row in bounds:
-        found[row["day"]].first, found[row["day"]].last = row[1], most[row["day"]]
+    bounds = "SELECT day, min(at) AS first, max(at) AS last FROM {published} GROUP BY day"
+    for row in spark.sql(bounds, published=published).collect():
+        found[row["day"]].first, found[row["day"]].last = row["first"], row["last"]
     strangers = spark.sql(
         f"""
         SELECT day, {RUN_OF_EVENT} AS run, min({NUMBER_OF_EVENT}) AS first,

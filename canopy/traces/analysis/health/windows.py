@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis.constants import HEALTH_WINDOW
 from canopy.traces.analysis.read import PATTERN, trace_files
@@ -105,36 +105,28 @@ def read_windows(spark: SparkSession, traces: Path) -> Windows:
         .where(f"r.v IN {READABLE} AND r.node IS NOT NULL AND r.time IS NOT NULL")
     )
     is_about = f"r.kind = 'incident' AND r.what IN ({silences}) AND r.peer <> r.node"
-    about = records.selectExpr(
-        f"explode(CASE WHEN {is_about} THEN array(r.node, r.peer) ELSE array(r.node) END) AS node",
-        "r",
-    )
-    own = about.selectExpr(
-        "node",
-        f"CAST(floor(r.time / {HEALTH_WINDOW!r}D) AS BIGINT) AS window",
-        "r",
-        "node = r.node AS own",
-    )
-    rows = own.groupBy("node", "window").agg(*_aggregates())
-    return {(row["node"], row["window"]): _window(row) for row in rows.collect()}
-
-
-def _aggregates() -> list[Any]:
-    from pyspark.sql.functions import expr
-
-    return [
-        expr("count_if(own) AS records"),
-        expr("count_if(own AND r.kind = 'health') AS measured"),
-        expr("min(r.time) FILTER (WHERE own) AS first"),
-        expr("max(r.time) FILTER (WHERE own) AS last"),
-        *(expr(f"max(r.{name}) FILTER (WHERE own) AS {name}") for name in WORST),
-        expr("min(r.resent) AS resent_least"),
-        expr("max(r.resent) AS resent_most"),
-        expr("collect_set(r.node) FILTER (WHERE NOT own) AS reporters"),
-        expr("collect_list(r.time) FILTER (WHERE own AND r.kind = 'start') AS starts"),
-        expr("collect_list(r.time) FILTER (WHERE own AND r.kind = 'stop') AS stops"),
-        expr("max(r.name) FILTER (WHERE own AND r.kind = 'start') AS name"),
-    ]
+    worst = ", ".join(f"max(r.{name}) FILTER (WHERE own) AS {name}" for name in WORST)
+    rows = spark.sql(
+        f"""
+        WITH about AS (
+          SELECT explode(IF({is_about}, array(r.node, r.peer), array(r.node))) AS node, r
+          FROM {{records}}),
+        placed AS (
+          SELECT node, CAST(floor(r.time / {HEALTH_WINDOW!r}D) AS BIGINT) AS window, r,
+            node = r.node AS own FROM about)
+        SELECT node, window, count_if(own) AS records,
+          count_if(own AND r.kind = 'health') AS measured,
+          min(r.time) FILTER (WHERE own) AS first, max(r.time) FILTER (WHERE own) AS last,
+          {worst}, min(r.resent) AS resent_least, max(r.resent) AS resent_most,
+          collect_set(r.node) FILTER (WHERE NOT own) AS reporters,
+          collect_list(r.time) FILTER (WHERE own AND r.kind = 'start') AS starts,
+          collect_list(r.time) FILTER (WHERE own AND r.kind = 'stop') AS stops,
+          max(r.name) FILTER (WHERE own AND r.kind = 'start') AS name
+        FROM placed GROUP BY node, window
+        """,
+        records=records,
+    ).collect()
+    return {(row["node"], row["window"]): _window(row) for row in rows}
 
 
 def _window(row: Row) -> NodeWindow:

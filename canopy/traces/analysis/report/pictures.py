@@ -62,16 +62,22 @@ def time_axis(seconds: float, left: float, width: float, y: float) -> str:
 
 
 def columns(
-    bars: Sequence[Bar], title: str, unit: str, marks: Sequence[Mark] = (), height: int = 210
+    bars: Sequence[Bar],
+    title: str,
+    unit: str,
+    marks: Sequence[Mark] = (),
+    height: int = 210,
+    line: Sequence[float] = (),
 ) -> str:
-    """A column chart as SVG; `title` is for screen readers."""
+    """A column chart as SVG, with a `line` of values for the same columns; `title` is for screen
+    readers."""
     top, bottom = 22 + 15 * len(marks), 26  # a line above the columns for each mark
-    most = max((bar.value for bar in bars), default=0) or 1
+    most = max((*(bar.value for bar in bars), *line), default=0) or 1
     step = WIDTH / max(len(bars), 1)
     inner = height - top - bottom
     parts = [
         chart(WIDTH, height, title),
-        f'<text class="axis" x="0" y="12">{escape(unit)} per column, {most:,.0f} at most</text>',
+        f'<text class="axis" x="0" y="12">{escape(unit)}, {most:,.0f} at most</text>',
         f'<line class="ground" x1="0" x2="{WIDTH}" y1="{height - bottom}" y2="{height - bottom}"/>',
     ]
     width = min(step * 0.82, 46)
@@ -90,6 +96,12 @@ def columns(
                 f'<text class="axis" text-anchor="middle" x="{place * step + step / 2:.1f}" '
                 f'y="{height - 9}">{escape(bar.label)}</text>'
             )
+    if line:
+        points = (
+            f"{(place + 0.5) * step:.1f},{height - bottom - inner * value / most:.1f}"
+            for place, value in enumerate(line)
+        )
+        parts.append(f'<polyline class="line" points="{" ".join(points)}"/>')
     for row, mark in enumerate(marks):
         x = min(max(mark.place * step, 1), WIDTH - 1)
         side = "end" if x > WIDTH * 0.7 else "start"
@@ -150,37 +162,6 @@ def waterfall_row(label: str, detail: str, begin: float, end: float, text: str, 
         f'style="left:{left:.2f}%;width:max(3px,{wide:.2f}%)"></span></span>'
         f'<span class="when">{escape(text)}</span></li>'
     )
-
-
-def run_over_time(
-    published: Sequence[int], delivered: Sequence[int], bin_seconds: float, title: str
-) -> str:
-    """Deliveries as columns and publications as a line, over the time of the run."""
-    height, top, bottom = 190, 22, 24
-    most = max([*published, *delivered, 1])
-    step = WIDTH / max(len(published), 1)
-    inner = height - top - bottom
-    ground = height - bottom
-    parts = [
-        chart(WIDTH, height, title),
-        f'<text class="axis" x="0" y="12">per {bin_seconds:.2g} s, {most:,} at most</text>',
-        f'<line class="ground" x1="0" x2="{WIDTH}" y1="{ground}" y2="{ground}"/>',
-    ]
-    points = []
-    for place, (events, made) in enumerate(zip(published, delivered, strict=True)):
-        tall = inner * made / most
-        x = place * step
-        tip = f"{place * bin_seconds:.1f} s: {events:,} published, {made:,} delivered"
-        parts.append(
-            f"<g><title>{escape(tip)}</title>"
-            f'<rect class="hit" x="{x:.1f}" y="{top}" width="{step:.1f}" height="{inner}"/>'
-            f'<rect class="bar" x="{x + step * 0.1:.1f}" y="{ground - tall:.1f}" '
-            f'width="{step * 0.8:.1f}" height="{tall:.1f}" rx="1"/></g>'
-        )
-        points.append(f"{x + step / 2:.1f},{ground - inner * events / most:.1f}")
-    parts.append(f'<polyline class="line" points="{" ".join(points)}"/>')
-    length = bin_seconds * len(published)
-    return "".join(parts) + time_axis(length, 0, WIDTH, height - 7) + "</svg>"
 
 
 def spread_over_time(points: Sequence[Spread | None], bin_seconds: float, title: str) -> str:

@@ -17,7 +17,6 @@ from canopy.traces.analysis.report.pictures import (
     Mark,
     columns,
     meter,
-    run_over_time,
     spread_over_time,
     stacked,
     walk_picture,
@@ -195,7 +194,7 @@ def latency_section(findings: Findings) -> str:
         "first events, which had to search for their trees.</p>"
     )
     title = f"Latency of deliveries: half within {duration(latency['p50'])}"
-    picture = columns(bars, title, "deliveries", marks) + _over_time(findings)
+    picture = columns(bars, title, "deliveries per column", marks) + _over_time(findings)
     return section("speed", "How fast", picture, text + _by_hops(findings))
 
 
@@ -264,7 +263,10 @@ def tree_discovery(findings: Findings) -> str:
     hops = ""
     if walks.hop_counts:
         hops = f"<h3>Hops of the {counted(walks.hits, 'walk')} that hit</h3>" + columns(
-            _hop_bars(walks.hop_counts, "walks"), "Hops of the walks that hit", "walks", height=150
+            _hop_bars(walks.hop_counts, "walks"),
+            "Hops of the walks that hit",
+            "walks per column",
+            height=150,
         )
     text = (
         "<p>A publisher searches for the tree of each attribute: in its own table of access "
@@ -283,7 +285,10 @@ def tree_discovery(findings: Findings) -> str:
             " of an event to a tree</h3>"
         )
         hops += columns(
-            _hop_bars(tree.hop_counts, "visits"), "Hops to the matching node", "visits", height=150
+            _hop_bars(tree.hop_counts, "visits"),
+            "Hops to the matching node",
+            "visits per column",
+            height=150,
         )
         text += (
             "<h3>In the tree</h3><p>A tree divides the values of an attribute into intervals, its "
@@ -375,12 +380,21 @@ def cost(findings: Findings) -> str:
     summary, details = findings.summary, findings.details
     bins = {row["bin"]: row for row in details.timeline}
     count = bins_of(summary.seconds, details.bin_seconds, bins)
-    picture = run_over_time(
-        [bins.get(b, {}).get("published", 0) for b in range(count)],
-        [bins.get(b, {}).get("delivered", 0) for b in range(count)],
-        details.bin_seconds,
-        "Events published and delivered over the time of the run",
+    published, delivered = (
+        [bins.get(place, {}).get(name, 0) for place in range(count)]
+        for name in ("published", "delivered")
     )
+    width = details.bin_seconds
+    bars = [
+        Bar(
+            f"{place * width:.3g} s" if place in (0, count // 2, count - 1) else "",
+            made,
+            f"{place * width:.1f} s: {events:,} published, {made:,} delivered",
+        )
+        for place, (events, made) in enumerate(zip(published, delivered, strict=True))
+    ]
+    title = "Events published and delivered over the time of the run"
+    picture = columns(bars, title, f"per {width:.2g} s", height=190, line=published)
     picture += (
         '<ul class="legend"><li><i class="leaf"></i>delivered</li>'
         '<li><i class="sky"></i>published</li></ul>'

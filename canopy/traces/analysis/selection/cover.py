@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any, Final
 
-from canopy.traces.analysis.selection.trees import KINDS, Scalar, as_float, value_of
+from canopy.traces.analysis.selection.trees import COMPARISONS, KINDS, Scalar, as_float, value_of
 
 NULL: Final = "null"
 ANY: Final = "any"
@@ -176,16 +176,11 @@ def ranges(op: str, value: Scalar | None) -> list[tuple[Range, bool]]:
     if value is None or kind is None:
         return []
     if kind == BOOL:
-        compared = {"=": "==", "<>": "!="}.get(op, op)
-        flags = [flag for flag in (False, True) if _holds(compared, flag, bool(value))]
+        flags = [flag for flag in (False, True) if COMPARISONS[op](flag, value)]
         return [(Range(BOOL, flag), True) for flag in flags]
     if isinstance(value, str):
         return [(each, True) for each in _texts(op, value)]
     return _numbers(op, value)
-
-
-def _holds(op: str, a: bool, b: bool) -> bool:
-    return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[op]
 
 
 def _texts(op: str, value: str) -> list[Range]:

@@ -137,11 +137,15 @@ ID: Final = "IF(id LIKE 'redacted:%', NULL, xxhash64(id))"
 """SQL: the user's id as a number, which Spark aggregates without a sort; NULL if it is redacted,
 which each process does under a key of its own."""
 
+OF_EVENT: Final = (
+    *("event", "published", "at", "overlay", "redacted", "digest", f"{ID} AS content_id"),
+    "attributes IS NOT NULL AS has_attributes",
+)
 OF_SUBSCRIPTION: Final = (
     *("subscription", "node", "overlay", "tree_key", "tree IS NOT NULL AS has_selector"),
     *("acked", "kept", "alive", "holes", "altered", "selector LIKE 'redacted:%' AS redacted"),
 )
-"""The columns of a subscription that a verdict depends on."""
+"""The columns of an event and of a subscription that a verdict depends on."""
 
 
 def judge(
@@ -194,16 +198,7 @@ def judge(
         """,
         records=records,
         met=_met(spark, records, pairs),
-        published=published.selectExpr(
-            "event",
-            "published",
-            "at",
-            "overlay",
-            "redacted",
-            "digest",
-            f"{ID} AS content_id",
-            "attributes IS NOT NULL AS has_attributes",
-        ),
+        published=published.selectExpr(*OF_EVENT),
         subscribed=few(subscribed.selectExpr(*OF_SUBSCRIPTION)),
     )
     joined = joined.withColumns(
