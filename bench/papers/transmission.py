@@ -36,7 +36,6 @@ from typing import Any, Final
 
 from bench.command import parser, say, show
 from bench.streams.contestants.asking import AskingProgram
-from bench.streams.contestants.canopy_stream import CanopyPrograms
 from bench.streams.contestants.receiving import stamped
 from bench.streams.peers import CONTESTANTS, Kind, absent
 
@@ -61,8 +60,7 @@ BEHIND: Final = 0.5
 many seconds after it was sent."""
 
 TAKING_PART: Final[dict[str, Kind]] = {
-    "canopy": Kind(CanopyPrograms),
-    **{name: kind for name, kind in CONTESTANTS.items() if name != "canopy"},
+    **CONTESTANTS,
     "redis stream": CONTESTANTS["redis stream"]._replace(
         modules=("redis",), how="apt install redis-server; pip install redis"
     ),
@@ -138,7 +136,7 @@ class Turn:
         self.programs: list[AskingProgram] = [made]
         self.loop = self.programs[0].loop
         self.reader = Reader(made, stack)
-        self.about = {"contestant": name, "durable": made.durable, "replicas": made.replicas}
+        self.about = {"contestant": name, "durable": made.durable}
         self._runs = 0
 
     def transmit(self, producers: int, rows: int) -> dict[str, Any]:

@@ -39,8 +39,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bench.command import parser, processor_seconds, quantile, say, show
+from bench.streams.contestants.asking import AskingProgram
 from bench.streams.contestants.canopy_stream import CanopyStream
-from bench.streams.contestants.contestant import Contestant
 from bench.streams.contestants.jetstream import JetStream
 from bench.streams.contestants.jetstream_batch import JetStreamBatch
 from bench.streams.contestants.rabbitmq import SERVER, RabbitMQ
@@ -54,7 +54,7 @@ PACE: Final = 1_000
 class Kind(NamedTuple):
     """How a contestant is started, and what it needs."""
 
-    make: Callable[[Path, ExitStack], Contestant]
+    make: Callable[[Path, ExitStack], AskingProgram]
     programs: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     how: str = ""
@@ -84,7 +84,7 @@ def absent(kind: Kind) -> str:
     return "" if is_there and all(map(importlib.util.find_spec, kind.modules)) else kind.how
 
 
-def measure(name: str, contestant: Contestant, seconds: float) -> list[dict[str, Any]]:
+def measure(name: str, contestant: AskingProgram, seconds: float) -> list[dict[str, Any]]:
     """One turn of one contestant: all workloads."""
     found: list[dict[str, Any]] = []
     for workload, batch, ahead in (("batch", BATCH, 8), ("single", 1, 64)):

@@ -1,4 +1,4 @@
-"""Programs over asyncio: what the contestants with a client of that kind share."""
+"""A contestant: some servers, and a program over asyncio that appends to them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from copy import copy
 from functools import partial
 from random import Random
 from typing import Any, Self, TypeVar
+
+import psutil
 
 from bench.processes.nodes import free_port
 from bench.streams.contestants.contestant import PATIENCE
@@ -44,6 +46,12 @@ async def once_ready(
 
 class AskingProgram(ABC):
     """Appends by `send`, which returns at once, and what it returns is awaited."""
+
+    durable: str
+    """When a row is acknowledged: MAJORITY, FIRST or LAZY."""
+
+    processes: Callable[[], list[psutil.Process]]
+    """Returns those of the servers."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""A contestant: its servers, and a program that appends to them."""
+"""What contestants share: when a row counts as acknowledged, the rows, and servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import psutil
@@ -26,22 +26,6 @@ FIRST: Final = "first"
 
 LAZY: Final = "lazy"
 """With a majority of the servers, each of which syncs when it likes."""
-
-
-class Contestant(Protocol):
-    """Some servers and one program."""
-
-    durable: str
-    """When a row is acknowledged: MAJORITY, FIRST or LAZY."""
-
-    def processes(self) -> list[psutil.Process]:
-        """The servers."""
-
-    def append(self, batch: int, ahead: int, seconds: float) -> int:
-        """Append for so long, with so many batches under way; returns the rows acknowledged."""
-
-    def pace(self, rate: float, seconds: float) -> list[float]:
-        """Append one row at a time, so many a second; returns the seconds that each took."""
 
 
 def rows(count: int) -> list[Draft]:
