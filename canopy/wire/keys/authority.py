@@ -107,6 +107,17 @@ def signer_of_all(folder: KeyFolder, revoked: Collection[NodeId] = ()) -> Issuer
     )
 
 
+def root_key_of(folder: KeyFolder) -> Ed25519PrivateKey:
+    """Return the key of the newest root. Raises KeyFolderError if it is not in the folder."""
+    path, roots = folder.path / "root.key", folder.chain("roots")
+    if not roots or not path.exists():
+        raise KeyFolderError(f"put the root's key back for this: {path}")
+    found = folder.key("root")
+    if found.public_key() != roots[0].public_key():
+        raise KeyFolderError(f"{path} is not the key of the root")
+    return found
+
+
 def make_issuer(
     folder: KeyFolder,
     target: KeyFolder,
@@ -121,12 +132,7 @@ def make_issuer(
     its next certificate when the root is replaced. Raises KeyFolderError."""
     if days > RESTRICTED_DAYS:
         raise KeyFolderError(f"a restricted issuer may hold for {RESTRICTED_DAYS:g} days at most")
-    roots = folder.chain("roots")
-    if not roots or not (folder.path / "root.key").exists():
-        raise KeyFolderError(f"put the root's key back for this: {folder.path / 'root.key'}")
-    root_key = folder.key("root")
-    if root_key.public_key() != roots[0].public_key():
-        raise KeyFolderError(f"{folder.path / 'root.key'} is not the key of the root")
+    root_key, roots = root_key_of(folder), folder.chain("roots")
     own, former = folder.certificate(), target.chain("issuer")
     if own is None:
         raise KeyFolderError(f"{folder.path} has no node's certificate")

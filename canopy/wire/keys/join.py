@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import trio
@@ -26,7 +26,6 @@ from canopy.wire.keys.certificates import (
     load_pem,
     pem,
     raw_key,
-    read_node,
 )
 from canopy.wire.keys.chains import path_of, read_chain, read_chain_der
 from canopy.wire.keys.enrolment import (
@@ -157,93 +156,54 @@ async def join(folder: KeyFolder, token: Token, now: float) -> None:
         wanted = [root for root in roots if fingerprint(root) == token.root]
         if not wanted:
             raise JoinError(f"{address} is not of the overlay that the token names")
-        side = _Side(wanted, token.node)
-        try:
-            greeting = await side.connect(address)
-            signature = key.sign(claim(greeting.nonce, public, 1))
-            return await side.ask(Enrol(token.invitation, token.secret, public, signature))
-        finally:
-            await side.close()
+
+        def enrol(nonce: bytes) -> Word:
+            signature = key.sign(claim(nonce, public, 1))
+            return Enrol(token.invitation, token.secret, public, signature)
+
+        return await _ask(_Side(wanted, token.node), address, enrol)
 
     issued = await _first(token.addresses, attempt)
     keep(folder, issued, token.overlay, now, token.root)
     folder.write_issuer_place(token.addresses, token.peers)
 
 
+async def _ask(side: _Side, address: str, request: Callable[[bytes], Word]) -> Issued:
+    """Connect, and return the answer to what `request` makes of the issuer's nonce."""
+    try:
+        greeting = await side.connect(address)
+        return await side.ask(request(greeting.nonce))
+    finally:
+        await side.close()
+
+
 async def renew(folder: KeyFolder, generation: int, now: float) -> None:
-    """Get the next certificate, and keep it. Raises JoinError."""
-    key, chain, place = folder.key(), folder.chain(), folder.issuer_place()
-    known = folder.certificate()
-    if place is None or known is None:
-        raise JoinError("it is not known where the issuer is")
-    public = raw_key(key.public_key())
-
-    async def attempt(address: str) -> Issued:
-        side = _Side(
-            folder.chain("roots")
-        )  # nothing secret is said, and `keep` looks at the answer
-        try:
-            greeting = await side.connect(address)
-            signature = key.sign(claim(greeting.nonce, public, generation))
-            return await side.ask(RenewCertificate(pem(chain[0]), generation, public, signature))
-        finally:
-            await side.close()
-
-    issued = await _first(place.addresses, attempt)
-    keep(folder, issued, known.holder.overlay, now)
+    """Get the node's next certificate, and keep it. Raises JoinError."""
+    await _renew(folder, "node", generation, now)
 
 
 async def renew_issuer(folder: KeyFolder, now: float) -> None:
     """Get a restricted issuer's certificate below the present root from where the issuer was made,
     and keep it. Raises JoinError."""
-    key, chain, place = folder.key("issuer"), folder.chain("issuer"), folder.issuer_place()
-    known = folder.certificate()
+    await _renew(folder, "issuer", 0, now)
+
+
+async def _renew(folder: KeyFolder, name: str, generation: int, now: float) -> None:
+    key, chain, place = folder.key(name), folder.chain(name), folder.issuer_place()
+    known, roots = folder.certificate(), folder.chain("roots")
     if place is None or known is None:
         raise JoinError("it is not known where the issuer is")
     public = raw_key(key.public_key())
 
+    def request(nonce: bytes) -> Word:
+        signature = key.sign(claim(nonce, public, generation))
+        return RenewCertificate(pem(chain[0]), generation, public, signature)
+
     async def attempt(address: str) -> Issued:
-        side = _Side(folder.chain("roots"))
-        try:
-            greeting = await side.connect(address)
-            return await side.ask(
-                RenewCertificate(
-                    pem(chain[0]), 0, public, key.sign(claim(greeting.nonce, public, 0))
-                )
-            )
-        finally:
-            await side.close()
+        # Nothing secret is said, and `keep` looks at the answer.
+        return await _ask(_Side(roots), address, request)
 
-    keep_issuer(folder, await _first(place.addresses, attempt), known.holder.overlay, now)
-
-
-def keep_issuer(folder: KeyFolder, issued: Issued, overlay: str, now: float) -> None:
-    """Check the certificates that a restricted issuer received, and write them into its folder.
-    Raises JoinError."""
-    try:
-        chain, roots = load_pem(issued.chain), load_pem(issued.roots)
-        known = folder.chain("roots")
-        path_of(chain[0], chain[1:], known)
-        listed, ends = 0, chain[0].not_valid_after_utc.timestamp()
-        if issued.revocations:
-            listed = read_revocations(issued.revocations, overlay, roots).version
-        newer = listed > _kept_version(folder, overlay, roots)
-    except (ValueError, CertificateError, KeyFolderError) as error:
-        raise JoinError(f"no certificate was sent: {error}") from None
-    if key_of(chain[0]) != folder.key("issuer").public_key() or ends < now:
-        raise JoinError("a certificate for something else was sent")
-    if not all(_is_vouched_for(each, chain[1:], known) for each in roots):
-        raise JoinError("a root was sent that none of those vouches for which are known here")
-    if chain[0] == folder.chain("issuer")[0]:
-        return
-    files = {
-        "issuer.pem": pem(*chain),
-        "roots.pem": pem(*roots),
-        "former.pem": pem(*folder.issuers()),
-    }
-    if newer:
-        files["revoked"] = issued.revocations
-    folder.write_together(files)
+    keep(folder, await _first(place.addresses, attempt), known.holder.overlay, now, name=name)
 
 
 def renew_now(folder: KeyFolder, generation: int) -> None:
@@ -256,14 +216,13 @@ def renew_issuer_now(folder: KeyFolder) -> None:
     trio.run(renew_issuer, folder, time.time())
 
 
-async def _first(addresses: Sequence[str], attempt: object) -> Issued:
+async def _first(addresses: Sequence[str], attempt: Callable[[str], Awaitable[Issued]]) -> Issued:
     reasons = []
     for address in addresses:
         reason = f"no answer within {PATIENCE:g} s"
         with trio.move_on_after(PATIENCE):
             try:
-                found: Issued = await attempt(address)  # type: ignore[operator]
-                return found
+                return await attempt(address)
             except (
                 JoinError,
                 TlsError,
@@ -279,23 +238,27 @@ async def _first(addresses: Sequence[str], attempt: object) -> Issued:
     raise JoinError("; ".join(reasons))
 
 
-def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str = "") -> None:
+def keep(
+    folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str = "", name: str = "node"
+) -> None:
     """Check the issuer's answer, and write it into the folder. Raises JoinError. `root`: the
     fingerprint, in a token, of a certificate that must be among the roots; with it, the other roots
     that the issuer names are trusted too. Without it only the roots in the folder are trusted, and
-    those for which they vouch."""
+    those for which they vouch. `name`: "issuer" for the certificate of a restricted issuer."""
     try:
         chain, roots = load_pem(issued.chain), load_pem(issued.roots)
-        found = read_node(chain[0])
         known = [each for each in roots if fingerprint(each) == root] or folder.chain("roots")
-        read_chain(path_of(chain[0], chain[1:], known))
-        revoked = 0
+        path = path_of(chain[0], chain[1:], known)
+        of = read_chain(path).node.holder.overlay if name == "node" else overlay
+        files = {"roots.pem": pem(*roots), f"{name}.pem": pem(*chain)}
         if issued.revocations:
-            revoked = read_revocations(issued.revocations, overlay, roots).version
-        newer = revoked > _kept_version(folder, overlay, roots)
+            listed = read_revocations(issued.revocations, overlay, roots).version
+            if listed > _kept_version(folder, overlay, roots):
+                files["revoked"] = issued.revocations
     except (ValueError, CertificateError, KeyFolderError) as error:
         raise JoinError(f"the issuer sent no certificate: {error}") from None
-    if found.key != folder.public_key() or found.holder.overlay != overlay or found.ends < now:
+    is_ours = key_of(chain[0]) == folder.key(name).public_key() and of == overlay
+    if not is_ours or chain[0].not_valid_after_utc.timestamp() < now:
         raise JoinError("the issuer sent a certificate for something else")
     if root and root not in [fingerprint(each) for each in roots]:
         raise JoinError("the issuer sent other roots than the token's")
@@ -303,9 +266,10 @@ def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str 
         raise JoinError(
             "the issuer sent a root that none of those vouches for which are known here"
         )
-    files = {"roots.pem": pem(*roots), "node.pem": pem(*chain)}
-    if newer:
-        files["revoked"] = issued.revocations
+    if name == "issuer":
+        if chain[0] == folder.chain(name)[0]:
+            return
+        files["former.pem"] = pem(*folder.issuers())
     folder.write_together(files)
 
 

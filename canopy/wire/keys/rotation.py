@@ -26,7 +26,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.x509.oid import NameOID
 
-from canopy.wire.keys.authority import Issuer, issuer_of, signed_for_self
+from canopy.wire.keys.authority import Issuer, issuer_of, root_key_of, signed_for_self
 from canopy.wire.keys.certificates import (
     DAY,
     NODE_DAYS,
@@ -155,7 +155,7 @@ def _rotate(folder: KeyFolder, now: float) -> None:
     own, roots = folder.certificate(), folder.chain("roots")
     if own is None or len(roots) != 1:
         raise KeyFolderError("the last rotation is not finished: canopy keys rotate --finish")
-    former_key = root_key_of(folder, roots[0])
+    former_key = root_key_of(folder)
     overlay = own.holder.overlay
     root_key, issuer_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     name, public = f"{overlay} root {int(now)}", root_key.public_key()
@@ -225,16 +225,6 @@ def not_renewed(folder: KeyFolder, overlay: str, now: float) -> tuple[Signed, ..
     )
 
 
-def root_key_of(folder: KeyFolder, root: x509.Certificate) -> Ed25519PrivateKey:
-    """Return the key of this root. Raises KeyFolderError if it is not in the folder."""
-    if not (folder.path / "root.key").exists():
-        raise KeyFolderError(f"put the root's key back for this: {folder.path / 'root.key'}")
-    found = folder.key("root")
-    if found.public_key() != root.public_key():
-        raise KeyFolderError(f"{folder.path / 'root.key'} is not the key of the root")
-    return found
-
-
 def _next_list(
     folder: KeyFolder, overlay: str, issuer: Issuer, more: tuple[NodeId, ...] = ()
 ) -> bytes:
@@ -265,7 +255,7 @@ def _sign_again(
         folder.write_revocations(_next_list(folder, overlay, issuer))
         again.append("the list of revocations")
     if any(_hangs(made, root, now) for made in folder.made_issuers().values()):
-        again += _sign_issuers_again(folder, root, root_key_of(folder, root), now)
+        again += _sign_issuers_again(folder, root, root_key_of(folder), now)
     return again
 
 

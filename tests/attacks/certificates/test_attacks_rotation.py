@@ -31,7 +31,7 @@ from canopy.wire.keys.certificates import (
 from canopy.wire.keys.chains import authority_id
 from canopy.wire.keys.enrolment import Denied, Issued, RenewCertificate, claim
 from canopy.wire.keys.issuer import Issuing
-from canopy.wire.keys.join import keep, keep_issuer
+from canopy.wire.keys.join import keep
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.policies import sign_policy
 from canopy.wire.keys.restrictions import Restriction
@@ -120,7 +120,7 @@ class Stolen:
             NONCE, RenewCertificate(chain, 0, public, signature)
         )
         assert isinstance(answer, Issued), answer
-        keep_issuer(self.acme, answer, "canopy", time.time())
+        keep(self.acme, answer, "canopy", time.time(), name="issuer")
 
 
 @pytest.fixture
