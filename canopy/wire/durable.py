@@ -67,8 +67,8 @@ def sync_data(file: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names of a folder's files durable."""
-    folder = os.open(path, os.O_RDONLY)
+    """Make the names of a folder's files durable. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
     finally:

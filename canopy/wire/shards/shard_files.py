@@ -18,8 +18,8 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from canopy.wire.durable import sync_data, write_durably
-from canopy.wire.shards.shard_list import HARD_STATE, sync_folder
+from canopy.wire.durable import sync_data, sync_folder, write_durably
+from canopy.wire.shards.shard_list import HARD_STATE
 from streams.log.recovery import Recovered, recover
 from streams.log.shard_log import parse_name
 

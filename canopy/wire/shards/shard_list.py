@@ -29,7 +29,7 @@ from typing import Final
 
 import msgspec
 
-from canopy.wire.durable import FolderError, write_durably
+from canopy.wire.durable import FolderError, sync_folder, write_durably
 from canopy.wire.log import Log
 
 SHARD: Final = re.compile(r"([0-9a-z][0-9a-z_-]{0,63})/(0|[1-9][0-9]{0,5})")
@@ -211,12 +211,3 @@ class ShardList:
 
 def _digest(text: bytes) -> bytes:
     return b"%08x" % zlib.crc32(text)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names of a folder's files durable. Raises OSError."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
