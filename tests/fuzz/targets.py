@@ -47,9 +47,15 @@ from canopy.wire.keys.certificates import (
     node_certificate,
     read_der,
 )
-from canopy.wire.keys.enrolment import LENGTH, Denied, Enrol, Issued, RenewCertificate, Word, frame
-from canopy.wire.keys.enrolment import answer as read_answer
-from canopy.wire.keys.enrolment import request as read_request
+from canopy.wire.keys.enrolment import (
+    ANSWERS,
+    REQUESTS,
+    Denied,
+    Enrol,
+    Issued,
+    RenewCertificate,
+    Word,
+)
 from canopy.wire.keys.policies import parse_policy, read_policy, sign_policy
 from canopy.wire.keys.revocations import Revocations
 from canopy.wire.keys.revocations import read as read_revocations
@@ -65,7 +71,13 @@ from canopy.wire.keys.seals import (
 from canopy.wire.keys.tokens import Token, TokenError, read_token, write_token
 from canopy.wire.token_file import TokenFile, TokensError
 from canopy.wire.transport.codec import ProtocolError, WireCodec
-from canopy.wire.transport.framing import COMMAND_FRAMES, NODE_FRAMES, REPLY_FRAMES, FrameReader
+from canopy.wire.transport.framing import (
+    COMMAND_FRAMES,
+    MALFORMED,
+    NODE_FRAMES,
+    REPLY_FRAMES,
+    FrameReader,
+)
 from harness.logs import EventBatch, encode_batches
 from matching import SelectorError, compile_selector
 from overlay.client import Draft, Event, Publish, Subscribe
@@ -379,12 +391,12 @@ def signed_documents(data: bytes) -> None:
         read_policy(data, "o", roots)
 
 
-@target(lambda: [frame(word)[LENGTH.size :] for word in _words()])
+@target(lambda: [msgspec.msgpack.encode(word) for word in _words()])
 def enrolment(data: bytes) -> None:
     """What anybody may ask an issuer, and what the issuer's side answers."""
-    for read in (read_request, read_answer):
-        with contextlib.suppress(msgspec.MsgspecError, ValueError):
-            read(data)
+    for frames in (REQUESTS, ANSWERS):
+        with contextlib.suppress(*MALFORMED):
+            frames.decode(data)
 
 
 def _words() -> tuple[Word, ...]:

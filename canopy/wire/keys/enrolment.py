@@ -3,16 +3,16 @@
 They use the port of the nodes, after `PREAMBLE` and inside TLS in which only the issuer presents a
 certificate. The issuer begins: with a nonce that the other side has to sign, and the roots, so that
 a new node can compare them with its token before it sends its secret (join.py). Frames are as
-everywhere: a MessagePack value after four bytes of length.
+everywhere (canopy/wire/transport/framing.py).
 """
 
 from __future__ import annotations
 
-import struct
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
+from canopy.wire.transport.framing import FrameFormat
 from overlay.machine import Uint53
 
 PREAMBLE: Final = b"canopy-join 1\n"
@@ -72,30 +72,17 @@ class Denied(Word, frozen=True):
     reason: Annotated[str, msgspec.Meta(max_length=400)]
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_REQUESTS: Any = msgspec.msgpack.Decoder(Enrol | RenewCertificate)
-_ANSWERS: Any = msgspec.msgpack.Decoder(Greeting | Issued | Denied)
-LENGTH = struct.Struct(">I")
+REQUESTS: Final[FrameFormat[Enrol | RenewCertificate]] = FrameFormat(
+    Enrol | RenewCertificate, REQUEST_MOST, REQUEST_MOST
+)
+"""Frames from a node to its issuer."""
+
+ANSWERS: Final[FrameFormat[Greeting | Issued | Denied]] = FrameFormat(
+    Greeting | Issued | Denied, FRAME_MOST, FRAME_MOST
+)
+"""Frames from the issuer."""
 
 
 def claim(nonce: bytes, key: bytes, generation: int) -> bytes:
     """Return the statement that a node signs to show that the key is its own."""
     return b"canopy enrolment 1\n" + nonce + key + generation.to_bytes(8, "big")
-
-
-def frame(word: Word) -> bytes:
-    """Encode one message, behind its length."""
-    body = _ENCODER.encode(word)
-    return LENGTH.pack(len(body)) + body
-
-
-def request(body: bytes) -> Enrol | RenewCertificate:
-    """Decode a node's request. Raises msgspec.MsgspecError or ValueError."""
-    found: Enrol | RenewCertificate = _REQUESTS.decode(body)
-    return found
-
-
-def answer(body: bytes) -> Greeting | Issued | Denied:
-    """Decode a message of the issuer. Raises msgspec.MsgspecError or ValueError."""
-    found: Greeting | Issued | Denied = _ANSWERS.decode(body)
-    return found

@@ -28,7 +28,7 @@ from canopy.wire.keys.certificates import (
     read_node,
 )
 from canopy.wire.keys.chains import authority_id, check_times
-from canopy.wire.keys.enrolment import Denied, Enrol, Issued, RenewCertificate, Word, claim
+from canopy.wire.keys.enrolment import Denied, Enrol, Issued, RenewCertificate, claim
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.ledger import Ledger, LimitError
 from canopy.wire.keys.restrictions import restriction_of
@@ -50,12 +50,12 @@ class Issuing:
         self._overlay = overlay
         self._now = now
 
-    def answer(self, nonce: bytes, request: Enrol | RenewCertificate) -> Word:
+    def answer(self, nonce: bytes, request: Enrol | RenewCertificate) -> Issued | Denied:
         """Grant or refuse a node's request. `nonce`: the one that the node was sent."""
         with self._folder.locked():
             return self._answer(nonce, request)
 
-    def _answer(self, nonce: bytes, request: Enrol | RenewCertificate) -> Word:
+    def _answer(self, nonce: bytes, request: Enrol | RenewCertificate) -> Issued | Denied:
         try:
             key = Ed25519PublicKey.from_public_bytes(request.key)
             generation = request.generation if isinstance(request, RenewCertificate) else 1
@@ -71,7 +71,7 @@ class Issuing:
         except (RefusedError, CertificateError, LimitError, ValueError) as error:
             return Denied(str(error)[:400])
 
-    def _enrol(self, request: Enrol, key: Ed25519PublicKey) -> Word:
+    def _enrol(self, request: Enrol, key: Ed25519PublicKey) -> Issued:
         found = self._folder.invitations().get(request.invitation)
         if found is None or not hmac.compare_digest(found.hash, hashed(request.secret)):
             raise RefusedError("the token is not known here: it was used, or withdrawn")
@@ -90,7 +90,7 @@ class Issuing:
             self._folder.write_invitation(request.invitation, used)
         return self._issue(issuer, holder, key)
 
-    def _renew(self, request: RenewCertificate, key: Ed25519PublicKey) -> Word:
+    def _renew(self, request: RenewCertificate, key: Ed25519PublicKey) -> Issued:
         try:
             certificate = load_pem(request.certificate)[0]
             known = read_node(certificate)
@@ -135,7 +135,7 @@ class Issuing:
         ):
             raise RefusedError("a certificate of the former issuer that was not signed here")
 
-    def _renew_issuer(self, request: RenewCertificate) -> Word:
+    def _renew_issuer(self, request: RenewCertificate) -> Issued:
         """Sign the certificate of a restricted issuer that was made here below the present root
         (`rotation`)."""
         (asked, *_) = load_pem(request.certificate)

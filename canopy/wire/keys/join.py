@@ -29,23 +29,21 @@ from canopy.wire.keys.certificates import (
 )
 from canopy.wire.keys.chains import path_of, read_chain, read_chain_der
 from canopy.wire.keys.enrolment import (
-    FRAME_MOST,
-    LENGTH,
+    ANSWERS,
     PREAMBLE,
+    REQUESTS,
     Denied,
     Enrol,
     Greeting,
     Issued,
     RenewCertificate,
-    Word,
-    answer,
     claim,
-    frame,
 )
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.revocations import believed_list
 from canopy.wire.keys.revocations import read as read_revocations
 from canopy.wire.keys.tokens import Token
+from canopy.wire.transport.framing import FrameReader
 from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context, tls_fault
 from overlay.machine import NodeId
 from overlay.rights import Principal, Role
@@ -74,7 +72,7 @@ class _Side:
             self._context.verify_mode = ssl.CERT_NONE
         self._stream: trio.SocketStream
         self._pipe: TlsPipe
-        self._buffer = b""
+        self._reader = FrameReader(ANSWERS)
 
     def context(self, is_server: bool) -> ssl.SSLContext:
         """Return the TLS context of this side, whichever side it is, as `TlsPipe` asks for it."""
@@ -106,9 +104,9 @@ class _Side:
             raise JoinError(f"{address} does not greet as an issuer does")
         return found
 
-    async def ask(self, word: Word) -> Issued:
+    async def ask(self, request: Enrol | RenewCertificate) -> Issued:
         """Send a request, and return the answer. Raises JoinError if it is refused."""
-        await self._stream.send_all(self._pipe.encrypt([frame(word)]))
+        await self._stream.send_all(self._pipe.encrypt([REQUESTS.encode(request)]))
         found = await self.hear()
         if isinstance(found, Denied):
             raise JoinError(found.reason)
@@ -116,23 +114,18 @@ class _Side:
             raise JoinError("the issuer does not answer what was asked")
         return found
 
-    async def hear(self) -> Word:
-        """Wait for the other side's next message and return it. Raises JoinError if it is too long
-        or not one, or if the connection ends."""
-        self._buffer += self._pipe.decrypt(b"")
-        while True:
-            if len(self._buffer) >= LENGTH.size:
-                (length,) = LENGTH.unpack_from(self._buffer)
-                if length > FRAME_MOST:
-                    raise JoinError(f"an answer of {length} bytes")
-                end = LENGTH.size + length
-                if len(self._buffer) >= end:
-                    body, self._buffer = self._buffer[LENGTH.size : end], self._buffer[end:]
-                    return answer(body)
+    async def hear(self) -> Greeting | Issued | Denied:
+        """Wait for the other side's next message and return it. Raises JoinError if it is not one,
+        or if the connection ends."""
+        found = self._reader.feed(self._pipe.decrypt(b""))
+        while not found and self._reader.error is None:
             data = await self._stream.receive_some()
             if not data or self._pipe.is_over:
                 raise JoinError("the issuer closed the connection")
-            self._buffer += self._pipe.decrypt(data)
+            found = self._reader.feed(self._pipe.decrypt(data))
+        if not found:
+            raise JoinError(f"the issuer's answer: {self._reader.error}")
+        return found[0]
 
     async def close(self) -> None:
         """Close the connection, if it was opened."""
@@ -157,7 +150,7 @@ async def join(folder: KeyFolder, token: Token, now: float) -> None:
         if not wanted:
             raise JoinError(f"{address} is not of the overlay that the token names")
 
-        def enrol(nonce: bytes) -> Word:
+        def enrol(nonce: bytes) -> Enrol:
             signature = key.sign(claim(nonce, public, 1))
             return Enrol(token.invitation, token.secret, public, signature)
 
@@ -168,7 +161,9 @@ async def join(folder: KeyFolder, token: Token, now: float) -> None:
     folder.write_issuer_place(token.addresses, token.peers)
 
 
-async def _ask(side: _Side, address: str, request: Callable[[bytes], Word]) -> Issued:
+async def _ask(
+    side: _Side, address: str, request: Callable[[bytes], Enrol | RenewCertificate]
+) -> Issued:
     """Connect, and return the answer to what `request` makes of the issuer's nonce."""
     try:
         greeting = await side.connect(address)
@@ -195,7 +190,7 @@ async def _renew(folder: KeyFolder, name: str, generation: int, now: float) -> N
         raise JoinError("it is not known where the issuer is")
     public = raw_key(key.public_key())
 
-    def request(nonce: bytes) -> Word:
+    def request(nonce: bytes) -> RenewCertificate:
         signature = key.sign(claim(nonce, public, generation))
         return RenewCertificate(pem(chain[0]), generation, public, signature)
 

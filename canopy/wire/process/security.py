@@ -35,15 +35,12 @@ from canopy.wire.keys.certificates import (
 )
 from canopy.wire.keys.chains import Vouched, issuer_name, names_successor, path_of, read_chain
 from canopy.wire.keys.enrolment import (
-    LENGTH,
+    ANSWERS,
     PREAMBLE,
-    REQUEST_MOST,
+    REQUESTS,
     Denied,
     Greeting,
     Issued,
-    Word,
-    frame,
-    request,
 )
 from canopy.wire.keys.issuer import Issuing
 from canopy.wire.keys.join import JoinError, join, renew, renew_issuer
@@ -56,6 +53,7 @@ from canopy.wire.log import Log, Sparing
 from canopy.wire.private_file import PrivateFileError, secret_in
 from canopy.wire.process.listener import StartError
 from canopy.wire.transport.accept_limits import AcceptLimits, HandshakeTurns
+from canopy.wire.transport.framing import FrameReader
 from canopy.wire.transport.tls import Chain, Security, TlsError, TlsPipe, new_context
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
@@ -475,23 +473,21 @@ class NodeSecurity:
         await pipe.handshake(stream, first[len(PREAMBLE) :])
         nonce = secrets.token_bytes(32)
         roots = (self._folder.path / "roots.pem").read_bytes()
-        await stream.send_all(pipe.encrypt([frame(Greeting(nonce, roots))]))
-        buffer = pipe.decrypt(b"")
-        while (
-            len(buffer) < LENGTH.size or len(buffer) < LENGTH.size + LENGTH.unpack_from(buffer)[0]
-        ):
-            if len(buffer) > REQUEST_MOST:
-                raise ValueError("a request that is too large")
+        await stream.send_all(pipe.encrypt([ANSWERS.encode(Greeting(nonce, roots))]))
+        reader = FrameReader(REQUESTS)
+        found = reader.feed(pipe.decrypt(b""))
+        while not found:
+            if reader.error is not None:
+                raise ValueError(reader.error)
             data = await stream.receive_some()
-            buffer += pipe.decrypt(data)
+            found = reader.feed(pipe.decrypt(data))
             if not data or pipe.is_over:
                 return  # it only wanted to know the root
-        asked = request(buffer[LENGTH.size :])
-        answer = self._issuing.answer(nonce, asked)
-        self._note_answer(asked.key.hex(), answer)
-        await stream.send_all(pipe.encrypt([frame(answer)]))
+        answer = self._issuing.answer(nonce, found[0])
+        self._note_answer(found[0].key.hex(), answer)
+        await stream.send_all(pipe.encrypt([ANSWERS.encode(answer)]))
 
-    def _note_answer(self, key: str, answer: Word) -> None:
+    def _note_answer(self, key: str, answer: Issued | Denied) -> None:
         """Record the answer to a request for a certificate, sparingly, since anybody can ask."""
         said: dict[str, Any] = {"answer": type(answer).__name__}
         if isinstance(answer, Issued):

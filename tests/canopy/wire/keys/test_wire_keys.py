@@ -20,7 +20,15 @@ from canopy.wire.keys.certificates import (
     pem,
     read_der,
 )
-from canopy.wire.keys.enrolment import Denied, Enrol, Issued, RenewCertificate, Word, claim, request
+from canopy.wire.keys.enrolment import (
+    REQUESTS,
+    Denied,
+    Enrol,
+    Issued,
+    RenewCertificate,
+    Word,
+    claim,
+)
 from canopy.wire.keys.issuer import DAY, Issuing
 from canopy.wire.keys.join import JoinError, keep
 from canopy.wire.keys.key_folder import KeyFolder
@@ -225,7 +233,7 @@ def test_what_is_no_certificate_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize("body", [b"", b"\x91" * 20_000, msgspec.msgpack.encode(["Issued", b""])])
 def test_what_is_no_request_is_refused(body: bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
-        request(body)
+        REQUESTS.decode(body)
 
 
 def test_the_names_in_a_certificate_are_read_back() -> None:
