@@ -316,33 +316,18 @@ def constraint_of(atom: Expression) -> Constraint | None:
 def plain_constraint(atom: Expression) -> Constraint | None:
     """`constraint_of` an atom that compares an attribute with literals, and that the normal form
     leaves as it is; None for any other. That of a comparison is shared with other selectors."""
-    kind = type(atom)
-    if kind is Comparison or kind is Between:
-        return _shared_constraint(atom)
-    if isinstance(atom, Attribute):
-        return constraint_of(atom)
-    if isinstance(atom, InList | Like) and isinstance(atom.operand, Attribute):
-        return constraint_of(atom)
+    match atom:
+        case Comparison(op=op, left=Attribute(name=name), right=Literal(value=first)):
+            return comparing(name, op, first, None) or constraint_of(atom)
+        case Between(
+            operand=Attribute(name=name), low=Literal(value=first), high=Literal(value=last)
+        ) if not isinstance(first, bool):  # else it has points
+            return comparing(name, "BETWEEN", first, last) or constraint_of(atom)
+        case Attribute() | Between(operand=Attribute()):
+            return constraint_of(atom)
+        case InList(operand=Attribute()) | Like(operand=Attribute()):
+            return constraint_of(atom)
     return None
-
-
-@lru_cache(SHARED)
-def _shared_constraint(atom: Comparison | Between) -> Constraint | None:
-    if isinstance(atom, Comparison):
-        left, right = atom.left, atom.right
-        if not isinstance(left, Attribute) or not isinstance(right, Literal):
-            return None
-        return Constraint(left.name, (atom,), comparison_intervals(atom.op, right.value), True)
-    operand, low, high = atom.operand, atom.low, atom.high
-    if not (
-        isinstance(operand, Attribute) and isinstance(low, Literal) and isinstance(high, Literal)
-    ):
-        return None
-    first, last = low.value, high.value
-    rank = RANKS[type(first)]
-    if rank == 0 or rank != RANKS[type(last)] or first > last:  # type: ignore[operator]
-        return constraint_of(atom)
-    return Constraint(operand.name, (atom,), (Interval((rank, first, 0), (rank, last, 1)),), True)
 
 
 def comparison_intervals(op: str, value: Value) -> Intervals:

@@ -258,8 +258,8 @@ class Index(Generic[Key]):
     def match_labels(self, attributes: Attributes) -> npt.NDArray[np.uint32]:
         """The labels of the conjunctions that are true for an event: uint32[matches], in no order.
 
-        Faster than `match` where there are many. `key_of` and `keys_of` return the keys of labels,
-        until these are removed.
+        Faster than `match` where there are many. `keys_of` returns the keys of labels, until these
+        are removed.
         """
         labels = self.match_plain(attributes) if self._in_plain else []
         if self.block_engine is None:
@@ -280,13 +280,6 @@ class Index(Generic[Key]):
         """The labels of a key's conjunctions; KeyError if it is not there."""
         labels = self._labels[key]
         return labels if isinstance(labels, tuple) else (labels,)
-
-    def key_of(self, label: int) -> Key:
-        """The key of a label that `match_labels` found; KeyError if it has been removed since."""
-        key = self._keys[label]
-        if key not in self._labels:
-            raise KeyError(label)
-        return key
 
     def keys_of(self, labels: Iterable[int]) -> list[Key]:
         """The keys of labels that were found after the last removal."""

@@ -55,7 +55,7 @@ def numbered(table: Table) -> Iterator[tuple[int, Conjunction]]:
 def is_exact(index: Index[int], table: Table, values: Any, events: list[Row]) -> bool:
     for row, event in zip(values, events, strict=True):
         expected = table.brute_force(row).tolist()
-        if sorted(map(index.key_of, index.match_labels(event).tolist())) != expected:
+        if sorted(index.keys_of(index.match_labels(event).tolist())) != expected:
             return False
         if sorted(index.match(event)) != expected:
             return False
