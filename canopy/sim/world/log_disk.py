@@ -17,7 +17,6 @@ from streams.disk import DiskFailed, Opened, ReadDone, Written
 from streams.log.recovery import recover
 
 HARD_STATE = "promise"
-SECTOR = 512  # bytes that fail together
 
 
 class _Request(NamedTuple):
@@ -158,32 +157,6 @@ class SimulatedLogDisk:
             for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
                 if name in there and at < len(there[name]):
                     there[name][at] ^= bit
-        return place
-
-    def make_unreadable(self, shard: str, newest: bool = True) -> tuple[str, int] | None:
-        """Make a sector fail: it reads as zeros until it is written again
-        (`canopy.wire.shards.shard_files` returns zeros for EIO)."""
-        place = self._somewhere(shard, newest)
-        if place is not None:
-            name, at = place
-            for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
-                if name in there:
-                    end = min(len(there[name]), at - at % SECTOR + SECTOR)
-                    there[name][at - at % SECTOR : end] = bytes(max(0, end - (at - at % SECTOR)))
-        return place
-
-    def shorten(self, shard: str) -> tuple[str, int] | None:
-        """Cut the end of an older segment, or delete the newest one."""
-        place = self._somewhere(shard, newest=False)
-        if place is None:
-            return None
-        name, at = place
-        names = self.durable.get(shard, {}).keys() | self._cached.get(shard, {}).keys()
-        for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
-            if name == max(n for n in names if n != HARD_STATE):
-                there.pop(name, None)
-            elif name in there:
-                del there[name][at:]
         return place
 
     def _somewhere(self, shard: str, newest: bool) -> tuple[str, int] | None:

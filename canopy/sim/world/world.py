@@ -137,7 +137,7 @@ class World(Scheduler):
         self._peer_lists: dict[str, tuple[str, ...]] = {}
         self._codec = codec
         self._overlay = overlay
-        self._build = build or _real_node()
+        self._build = build or MeteredNode
         self._ids = self.generator("ids")
         self._wiped: dict[str, None] = {}  # ids that began on an empty disk instead of another
         self._lived = 0.0  # node-seconds of processes that others have replaced
@@ -456,8 +456,3 @@ class World(Scheduler):
             self._build(local, self.settings, rng, self._codec, driver, peers, restored, keys)
         )
         return True
-
-
-def _real_node() -> NodeBuilder:
-
-    return MeteredNode

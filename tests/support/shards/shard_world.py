@@ -46,6 +46,39 @@ def constants(*values: tuple[ModuleType, str, Any]) -> Iterator[None]:
             setattr(module, name, value)
 
 
+SECTOR = 512  # bytes that fail together
+
+
+class FaultyLogDisk(SimulatedLogDisk):
+    """A disk that loses sectors, and ends of segments."""
+
+    def make_unreadable(self, shard: str, newest: bool = True) -> tuple[str, int] | None:
+        """Make a sector fail: it reads as zeros until it is written again
+        (`canopy.wire.shards.shard_files` returns zeros for EIO)."""
+        place = self._somewhere(shard, newest)
+        if place is not None:
+            name, at = place
+            for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
+                if name in there:
+                    end = min(len(there[name]), at - at % SECTOR + SECTOR)
+                    there[name][at - at % SECTOR : end] = bytes(max(0, end - (at - at % SECTOR)))
+        return place
+
+    def shorten(self, shard: str) -> tuple[str, int] | None:
+        """Cut the end of an older segment, or delete the newest one."""
+        place = self._somewhere(shard, newest=False)
+        if place is None:
+            return None
+        name, at = place
+        names = self.durable.get(shard, {}).keys() | self._cached.get(shard, {}).keys()
+        for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
+            if name == max(n for n in names if n != HARD_STATE):
+                there.pop(name, None)
+            elif name in there:
+                del there[name][at:]
+        return place
+
+
 class NodePort:
     """`overlay.machine.Port`, as far as a replica uses it."""
 
@@ -105,7 +138,7 @@ class ShardWorld:
         self.peers = [Peer(f"{n:016x}", f"n{n}") for n in range(nodes)]
         self.founders = tuple(self.peers[:replicas])
         self.ports: dict[str, Any] = {}
-        self.disks: dict[str, SimulatedLogDisk] = {}
+        self.disks: dict[str, FaultyLogDisk] = {}
         self.alive: dict[str, Replica] = {}
         self.cut: dict[tuple[str, str], None] = {}
         self.epoch = 0
@@ -118,7 +151,7 @@ class ShardWorld:
         self._arrival: dict[tuple[str, str], float] = {}
         for peer in self.peers:
             self.ports[peer.id] = NodePort(self, peer, self.rng)
-            self.disks[peer.id] = SimulatedLogDisk(
+            self.disks[peer.id] = FaultyLogDisk(
                 self.scheduler, self.rng, partial(self.handle, peer.id)
             )
             self.boot(peer.id)
