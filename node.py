@@ -146,7 +146,8 @@ class Node:
         self.share = driver.share
         self.store, self.store_later = driver.store, driver.store_later
         self.trace_marks, self.sampled = driver.trace_marks, driver.sampled
-        self.trace_unmatched = driver.trace_unmatched
+        self.trace_unmatched, self.row_share = driver.trace_unmatched, driver.row_share
+        self.schemas = driver.schemas
         self.counters: dict[str, int] = {}
         self.health = Health(self)
         self.signer = keys.signer
@@ -449,10 +450,6 @@ class Node:
         """Write records of a kind that differ only in the field `name`."""
         self.driver.trace_each(kind, name, values, fields)
 
-    def row_share(self, kind: str, count: int) -> float:
-        """Return the share of the next `count` rows that get trace records of this kind."""
-        return self.driver.row_share(kind, count)
-
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter of this node."""
         self.counters[name] = self.counters.get(name, 0) + amount
@@ -589,11 +586,6 @@ class Node:
         self.health.update(report)
 
     # --- readiness and leaving ---
-
-    @property
-    def schemas(self) -> Any:
-        """The schemas of this node's programs' events; None: anything is allowed."""
-        return self.driver.schemas
 
     @property
     def ready(self) -> bool:

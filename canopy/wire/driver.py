@@ -151,17 +151,6 @@ class NodeOutputs(Protocol):
         stored."""
 
 
-class _NoOutputs:
-    """Discards everything: the outputs of a node without programs and directory."""
-
-    def reply(self, client: int, reply: Reply) -> None: ...
-    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None: ...
-    def announce(self, name: str, addresses: tuple[str, ...]) -> None: ...
-    def check_turn(self) -> None: ...
-    def end_turn(self) -> None: ...
-    def silence(self) -> None: ...
-
-
 class TrioDriver:
     """Implements `overlay.links.events.Transport` and `overlay.driver.Driver` over trio."""
 
@@ -187,7 +176,7 @@ class TrioDriver:
         """The disk of the node's shards; without one its replicas never become ready."""
         self.schemas = schemas
         """The schemas that events of the node's programs must satisfy; None: any event is valid."""
-        self._outputs: NodeOutputs = _NoOutputs()
+        self._outputs: NodeOutputs
         self._log = log
         self._folder = folder
         self._traces = traces
@@ -324,11 +313,11 @@ class TrioDriver:
         assert self._node is not None, "attach comes first"
         return self._node
 
-    def attach(self, node: DrivenNode, outputs: NodeOutputs | None = None) -> None:
+    def attach(self, node: DrivenNode, outputs: NodeOutputs) -> None:
         """Drive `node`, and pass its output to `outputs`. Called once, before `run`."""
         assert self._node is None
         self._node = node
-        self._outputs = outputs or self._outputs
+        self._outputs = outputs
 
     @property
     def connections(self) -> int:

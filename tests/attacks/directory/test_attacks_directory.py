@@ -31,6 +31,7 @@ from canopy.wire.log import Log
 from overlay.driver import DrivenNode
 from overlay.machine import Peer
 from tests.canopy.wire.directory.test_wire_directory import Book, books
+from tests.support.real.echo_node import NoOutputs
 
 pytestmark = pytest.mark.trio
 RING = sha1(b"canopy/test/ring").digest()
@@ -53,7 +54,7 @@ async def test_a_node_that_others_reach_has_none(
     monkeypatch.setattr(Directory, "start", lambda *arguments: started.append(arguments))
     log = Log("debug", io.StringIO())
     driver = TrioDriver(log)
-    driver.attach(cast(DrivenNode, SimpleNamespace(ready=False)))
+    driver.attach(cast(DrivenNode, SimpleNamespace(ready=False)), NoOutputs())
     discovery = Discovery(driver, load_config(flags={}), log)
     async with trio.open_nursery() as nursery:
         await discovery.start(nursery, Peer("a" * 32, address))

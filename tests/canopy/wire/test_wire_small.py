@@ -17,7 +17,7 @@ from canopy.wire.log import Forward, Log, logfmt
 from canopy.wire.process.telemetry import Sampler
 from matching import check_value
 from overlay.machine import Peer
-from tests.support.real.echo_node import EchoNode
+from tests.support.real.echo_node import EchoNode, NoOutputs
 
 
 def test_a_log_line_has_time_level_event_and_fields() -> None:
@@ -107,7 +107,7 @@ def test_found_addresses_are_seeds_and_those_named_longest_ago_leave(
     log = Log("error", io.StringIO())
     driver = TrioDriver(log)
     node = EchoNode(driver)
-    driver.attach(node)
+    driver.attach(node, NoOutputs())
     discovery = Discovery(driver, NodeConfig(peers=("127.0.0.1:1",)), log)
     discovery._own = Peer("00000000000000aa", "127.0.0.1:2").address
     discovery._take(("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:3"))

@@ -18,6 +18,7 @@ from overlay.client import (
     GetStatus,
     Publish,
     Published,
+    Reply,
     ResumeSession,
     SessionResumed,
     Status,
@@ -32,6 +33,17 @@ from overlay.links.events import IdentityConflict
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent
 from overlay.rights import Principal
+
+
+class NoOutputs:
+    """Discards everything: the outputs of a node without programs and directory."""
+
+    def reply(self, client: int, reply: Reply) -> None: ...
+    def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None: ...
+    def announce(self, name: str, addresses: tuple[str, ...]) -> None: ...
+    def check_turn(self) -> None: ...
+    def end_turn(self) -> None: ...
+    def silence(self) -> None: ...
 
 
 class EchoNode:

@@ -23,6 +23,7 @@ from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
 from overlay.driver import DrivenNode
 from overlay.machine import Peer
+from tests.support.real.echo_node import NoOutputs
 
 DEADLINE = 20.0  # seconds after which a test that waits has failed
 
@@ -144,7 +145,7 @@ async def test_only_what_some_node_looks_up_is_announced(monkeypatch: pytest.Mon
     monkeypatch.setattr("canopy.wire.directory.discovery.Directory", Names)
     log = Log("debug", io.StringIO())
     driver = TrioDriver(log)
-    driver.attach(cast(DrivenNode, SimpleNamespace(ready=False)))
+    driver.attach(cast(DrivenNode, SimpleNamespace(ready=False)), NoOutputs())
     discovery = Discovery(driver, load_config(flags={}), log)
     async with trio.open_nursery() as nursery:
         await discovery.start(nursery, Peer("a" * 16, "127.0.0.1:4470"))

@@ -22,7 +22,7 @@ from canopy.wire.shards import log_disk, shard_files
 from harness.logs import SHARD, batch
 from overlay.machine import LocalEvent
 from streams.disk import DiskFailed, ReadDone, Written
-from tests.support.real.echo_node import EchoNode
+from tests.support.real.echo_node import EchoNode, NoOutputs
 from tests.support.real.wire_rig import PATIENCE
 from tests.support.shards.disk_rig import Gate, Rig, piece_of, small_log
 
@@ -601,7 +601,7 @@ async def test_a_driver_hands_the_answers_that_are_there_to_its_node_in_one_turn
     disk = rigs(tmp_path).disk
     driver = TrioDriver(Log("debug", io.StringIO()), shards=disk)
     node = EchoNode(driver)
-    driver.attach(node)
+    driver.attach(node, NoOutputs())
     log = small_log()
     driver.logs.open(SHARD)
 
@@ -636,7 +636,7 @@ async def test_a_fault_of_the_program_in_the_thread_ends_the_process(
 ) -> None:
     disk = rigs(tmp_path).disk
     driver = TrioDriver(Log("debug", io.StringIO()), shards=disk)
-    driver.attach(EchoNode(driver))
+    driver.attach(EchoNode(driver), NoOutputs())
 
     def wrong(self: object) -> list[str]:
         raise ZeroDivisionError
