@@ -23,8 +23,7 @@ import yaml
 from msgspec import Meta
 
 from canopy.wire.addresses import is_every_address, is_loopback, split_address
-from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT, NAME, NAMED, PARKED, RESUME
-from canopy.wire.control.credit_window import QUEUE
+from canopy.wire.constants import CONFIG_FILE_LIMIT, NAME, NAMED
 from canopy.wire.folder import default_folder
 from overlay.links.messages import MAX_BODY, OLDEST_PROTOCOL, PROTOCOL
 from overlay.machine import Region, Tier
@@ -127,18 +126,19 @@ class HealthConfig(SettingsGroup, frozen=True):
 class ClientConfig(SettingsGroup, frozen=True):
     """Programs that connect to the node."""
 
-    queue: Bytes = QUEUE
+    queue: Bytes = 4 << 20  # as `links.window`, so that one link's output need not be dropped
     """Bytes of deliveries that wait for one program; further ones are dropped, counted and reported
     to the program. Raise it for programs that pause and catch up."""
-    programs: Count = CLIENTS
+    programs: Count = 256  # guess; memory of so many that consume nothing would measure it
     """Connections of programs at a time (a program has one for its commands and one for each feed
     of events); further ones are refused with the reason *too many programs* and counted
     (`clients_refused`)."""
-    resume: Annotated[float, Meta(ge=0, le=86_400)] = RESUME
+    resume: Annotated[float, Meta(ge=0, le=86_400)] = 30.0  # longer than a program takes to
+    # restart, and than its library waits between attempts (8 s); half of `tree.lease`; guess
     """Seconds for which the session of a program that lost its connection is kept: its
     subscriptions go on, and deliveries wait (`queue`). Deliveries also go to a killed program for
     this time. 0: subscriptions end with the connection."""
-    parked: Annotated[int, Meta(ge=0, le=1_000_000)] = PARKED
+    parked: Annotated[int, Meta(ge=0, le=1_000_000)] = 64  # guess
     """Sessions without a connection that are kept at a time; beyond, the oldest of them ends."""
     listen: str = ""
     """HOST:PORT for programs on other machines, in TLS, for those with a token

@@ -80,19 +80,6 @@ WRITE_PIECES: Final = 1_024  # buffers of one `writev`: what Linux and macOS acc
 
 # --- the control socket ---
 
-CLIENTS: Final = 256
-"""The default of `clients.programs`. Guess; to be measured by the memory of this number of clients
-that do not consume (each may have `clients.queue` bytes waiting)."""
-
-RESUME: Final = 30.0
-"""The default of `clients.resume`: longer than a program takes to restart, and than its library
-waits between attempts (8 s); half the term of a lease. Guess; to be measured by how long programs
-that come back were away."""
-
-PARKED: Final = 64
-"""The default of `clients.parked`. Guess; each session may have `clients.queue` bytes waiting, as a
-client that does not consume."""
-
 SESSION_BYTES: Final = 16  # of a session's name, at random: it cannot be guessed
 
 BACKLOG: Final = 128

@@ -23,10 +23,6 @@ from typing import Final, NamedTuple
 
 from overlay.client import Event
 
-QUEUE: Final = 4 << 20
-"""The most bytes of deliveries that wait for one client's credit: as many as a link may have under
-way (`LinkSettings.window`), so that one link's output need not be dropped."""
-
 FRAME_OVERHEAD: Final = 32
 """Bytes reserved for the parts of a frame other than deliveries: length, tag, request number and
 array header are 21."""

@@ -34,21 +34,18 @@ from typing import Any, Final, Protocol
 
 import trio
 
+from canopy.wire.config import ClientConfig
 from canopy.wire.constants import (
     BACKLOG,
-    CLIENTS,
     LONG_SELECTOR,
-    PARKED,
     READ_SIZE,
     RECHECK,
     REGISTERED_TOGETHER,
-    RESUME,
     SESSION_BYTES,
     TURNS_TOGETHER,
 )
 from canopy.wire.control.client_connection import ClientConnection, is_own_user, process_of
 from canopy.wire.control.client_output import NO_REQUEST, ClientOutput
-from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.control.remote import AdmittedProgram, RemoteDoor
 from canopy.wire.control.scopes import SCOPE_OF, confined, refusal
 from canopy.wire.durable import FolderError, refused
@@ -89,10 +86,8 @@ class ParkedSessions:
     """The clients without a connection, in the order in which they lost it. Times are seconds of
     one clock."""
 
-    def __init__(self, kept_for: float, most: int) -> None:
-        """`kept_for`: seconds until a session ends; `most`: the most sessions that are kept."""
-        self.kept_for = kept_for
-        self.most = most
+    def __init__(self, settings: ClientConfig) -> None:
+        self.settings = settings
         self._parked: dict[int, ClientConnection] = {}  # by number, the first one first
 
     def __len__(self) -> int:
@@ -101,7 +96,7 @@ class ParkedSessions:
     @property
     def is_enabled(self) -> bool:
         """Whether sessions are kept at all."""
-        return self.kept_for > 0 and self.most > 0
+        return self.settings.resume > 0 and self.settings.parked > 0
 
     def park(self, client: ClientConnection, now: float) -> None:
         """Keep the session of a client whose connection is lost."""
@@ -113,9 +108,9 @@ class ParkedSessions:
         self._parked.pop(client.number, None)
 
     def take_due(self, now: float) -> list[ClientConnection]:
-        """Remove and return the sessions to end: those that have expired, that exceed `most`, or
-        that have too many notices."""
-        due = list(self._parked.values())[: max(0, len(self._parked) - self.most)]
+        """Remove and return the sessions to end: those that have expired, that exceed
+        `clients.parked`, or that have too many notices."""
+        due = list(self._parked.values())[: max(0, len(self._parked) - self.settings.parked)]
         due += [one for one in self._parked.values() if one not in due and self._end_of(one) <= now]
         for each in due:
             del self._parked[each.number]
@@ -123,13 +118,13 @@ class ParkedSessions:
 
     def next_due(self) -> float | None:
         """Return when the next session expires; None if none is parked."""
-        if len(self._parked) > self.most:
+        if len(self._parked) > self.settings.parked:
             return -math.inf
         return min(map(self._end_of, self._parked.values()), default=None)
 
     def _end_of(self, client: ClientConnection) -> float:
         assert client.parked_at is not None, "it is connected"
-        return client.parked_at if client.is_overfull else client.parked_at + self.kept_for
+        return client.parked_at + (0.0 if client.is_overfull else self.settings.resume)
 
 
 # Which commands of a program are carried out together, and what is done to one before: a long
@@ -200,27 +195,20 @@ class ControlServer:
         trace: Callable[[str, dict[str, Any]], None],
         commands: Commands,
         log: Log,
+        settings: ClientConfig,
         wall: Callable[[], float] = time.time,
-        queue: int = QUEUE,
-        programs: int = CLIENTS,
-        resume: float = RESUME,
-        parked: int = PARKED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`trace` writes a trace record of a kind with its fields; `queue`: bytes of deliveries
-        that may wait for each client's credit; `programs`: the most connected clients; `resume`:
-        seconds for which a session without a connection is kept; `parked`: the most such sessions;
-        `clock`: monotonic seconds."""
+        """`trace` writes a trace record of a kind with its fields; `clock`: monotonic seconds."""
         self.refused = 0
         self.sessions_resumed = 0
         self.sessions_ended = 0
         self._commands = commands
         self._log = log
         self._wall = wall
-        self._queue = queue
-        self._programs = programs
+        self._settings = settings
         self._clock = clock
-        self._parked = ParkedSessions(resume, parked)
+        self._parked = ParkedSessions(settings)
         self._parked_changed = trio.Event()
         self._clients: dict[int, ClientConnection] = {}
         self._last_number = 0
@@ -277,11 +265,10 @@ class ControlServer:
                 self._parked.remove(client)
                 self._end_session(client)
 
-    def configure(self, queue: int, programs: int, resume: float, parked: int) -> None:
+    def configure(self, settings: ClientConfig) -> None:
         """Change the bounds: `queue` for programs that connect from now on, the others for all.
         Sessions that are kept already end `resume` seconds after the loss of their connection."""
-        self._queue, self._programs = queue, programs
-        self._parked.kept_for, self._parked.most = resume, parked
+        self._settings = self._parked.settings = settings
         self._parked_changed.set()
 
     def silence(self) -> None:
@@ -330,11 +317,11 @@ class ControlServer:
         self, stream: trio.SocketStream, pid: int, remote: AdmittedProgram | None = None
     ) -> None:
         encrypt = None if remote is None else remote.pipe.encrypt
-        if self.connected >= self._programs:
+        if self.connected >= self._settings.programs:
             await self._refuse(stream, pid, encrypt)
             return
         self._last_number += 1
-        client = ClientConnection(self._last_number, self._counters, self._queue, pid)
+        client = ClientConnection(self._last_number, self._counters, self._settings.queue, pid)
         client.remote = remote
         self._clients[client.number] = client
         client.outlet.open(stream, encrypt)
@@ -392,7 +379,7 @@ class ControlServer:
         """Send the reason of the refusal, as far as the socket takes it at once, and close."""
         self.refused += 1
         reason = (
-            f"too many programs ({self._programs}) are connected; close one, or raise "
+            f"too many programs ({self._settings.programs}) are connected; close one, or raise "
             f"clients.programs in the node's configuration"
         )
         self._log.seldom("refused_client", pid=pid, reason=reason)
@@ -496,7 +483,7 @@ class ControlServer:
             self.reply(client.number, SessionOpened(command.request, "", 0.0))
             return
         token = secrets.token_hex(SESSION_BYTES)
-        self.reply(client.number, SessionOpened(command.request, token, self._parked.kept_for))
+        self.reply(client.number, SessionOpened(command.request, token, self._settings.resume))
         client.open_session(token)
 
     def _resume(self, client: ClientConnection, command: ResumeSession) -> None:

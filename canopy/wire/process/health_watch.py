@@ -14,6 +14,7 @@ from pathlib import Path
 import trio
 
 from canopy.traces.health_file import HealthFileError, decode_health
+from canopy.wire.config import HealthConfig
 from canopy.wire.constants import HEALTH_CHECK, HEALTH_FILE_LIMIT
 from canopy.wire.log import Log
 from overlay.health import HealthReport, NodeHealth
@@ -24,45 +25,42 @@ class HealthWatch:
 
     def __init__(
         self,
-        path: Path | None,
-        max_age: float,
+        settings: HealthConfig,
         log: Log,
         clock: Callable[[], float],
         update: Callable[[HealthReport], None],
     ) -> None:
-        """`path`: None for no file; `max_age`: seconds after its newest record at which a file is
-        stale; `update` is called with each valid file that is read."""
+        """`update` is called with each valid file that is read."""
         self.ignored = 0
         """The number of checks at which the file was missing or invalid."""
-        self._path = path
-        self._max_age = max_age
         self._log = log
         self._clock = clock
         self._update = update
         self._seen: tuple[int, ...] | None = ()  # None: the file is missing; (): not looked yet
+        self._settings = settings
 
-    def watch(self, path: Path | None, max_age: float) -> None:
+    def watch(self, settings: HealthConfig) -> None:
         """Watch another file, or with another greatest age, from now on."""
-        if (path, max_age) != (self._path, self._max_age):
-            self._path, self._max_age, self._seen = path, max_age, ()
+        if settings != self._settings:
+            self._settings, self._seen = settings, ()
 
     async def run(self) -> None:
         """Check the file periodically, until cancelled."""
         while True:
-            if self._path is not None:
+            if self._settings.file:
                 self.look()
             await trio.sleep(HEALTH_CHECK)
 
     def look(self) -> None:
         """Read the file if it has changed since the last check."""
-        assert self._path is not None
+        path = Path(self._settings.file).expanduser()
         try:
-            found = self._path.stat()
+            found = path.stat()
             mark = (found.st_ino, found.st_mtime_ns, found.st_size)
             if mark == self._seen:
                 return
             self._seen = mark
-            with self._path.open("rb") as source:
+            with path.open("rb") as source:
                 data = source.read(HEALTH_FILE_LIMIT + 1)
         except OSError as error:
             if self._seen is not None:
@@ -78,19 +76,21 @@ class HealthWatch:
         if len(data) > HEALTH_FILE_LIMIT:
             raise HealthFileError(f"more than {HEALTH_FILE_LIMIT} bytes")
         file = decode_health(data)
-        age = self._clock() - file.until
-        if age >= self._max_age:
+        age, most = self._clock() - file.until, self._settings.max_age
+        if age >= most:
             raise HealthFileError(f"stale: its newest record is {age:.0f} s old")
-        if age < -self._max_age:
+        if age < -most:
             raise HealthFileError(f"its newest record is {-age:.0f} s in the future")
         nodes = {
             node: NodeHealth(found.severity, found.reason)
             for node, found in file.nodes.items()
             if found.severity
         }
-        self._log.info("health", file=self._path, nodes=len(file.nodes), sub_healthy=len(nodes))
-        return HealthReport(nodes, valid_for=min(self._max_age, self._max_age - age))
+        self._log.info(
+            "health", file=self._settings.file, nodes=len(file.nodes), sub_healthy=len(nodes)
+        )
+        return HealthReport(nodes, valid_for=min(most, most - age))
 
     def _ignore(self, reason: str) -> None:
         self.ignored += 1
-        self._log.warning("health_ignored", file=self._path, reason=reason, node="goes on")
+        self._log.warning("health_ignored", file=self._settings.file, reason=reason, node="goes on")

@@ -30,18 +30,10 @@ async def listen(config: NodeConfig, node: str) -> tuple[list[trio.SocketListene
     others dial (`config.advertise`, else the bound one). Raises StartError if the port is in use or
     the address is not this machine's.
     """
-    host, port = split_address(config.listen)
-    try:
-        listeners = await trio.open_tcp_listeners(port, host=host)
-    except OSError as error:
-        raise StartError(
-            f"cannot listen on {config.listen}: {bind_fault(error, 'listen')}"
-        ) from None
-    for listener in listeners[1:]:  # the name has two addresses, and port 0 would give two ports
-        await listener.aclose()
+    listeners = await listen_at("listen", config.listen)
     name = listeners[0].socket.getsockname()
     address = config.advertise or join_address(name[0], name[1])
-    return listeners[:1], Peer(node, address, config.region, config.tier)
+    return listeners, Peer(node, address, config.region, config.tier)
 
 
 async def listen_at(key: str, address: str) -> list[trio.SocketListener]:
@@ -51,7 +43,7 @@ async def listen_at(key: str, address: str) -> list[trio.SocketListener]:
         listeners = await trio.open_tcp_listeners(port, host=host)
     except OSError as error:
         raise StartError(f"{key}: {address}: {bind_fault(error, key)}") from None
-    for listener in listeners[1:]:  # as `listen`
+    for listener in listeners[1:]:  # the name has two addresses, and port 0 would give two ports
         await listener.aclose()
     return listeners[:1]
 

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
+from dataclasses import asdict
 from typing import Final, TextIO
 
 import msgspec
@@ -222,21 +222,13 @@ class NodeProcess:
             LocalUsers() if security is None and not config.insecure else None,
             schemas,
         )
-        self._control = ControlServer(
-            self.driver.trace,
-            self,
-            log,
-            queue=config.clients.queue,
-            programs=config.clients.programs,
-            resume=config.clients.resume,
-            parked=config.clients.parked,
-        )
+        self._control = ControlServer(self.driver.trace, self, log, config.clients)
         self._door: RemoteDoor | None = None
         self._shipping = self._open_shipping()
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
         self._discovery = Discovery(self.driver, config, log, self.peers, security)
         self._machine_load = MachineLoad(folder.path)
-        self._health = self._open_health()
+        self._health = HealthWatch(config.health, log, time.time, self._update_health)
         self._watched = Watched(
             folder, self.driver.turn_times, log, self._ask_status, self._certificate_ends
         )
@@ -373,9 +365,8 @@ class NodeProcess:
         """Apply the settings that take effect at once."""
         self.config = config
         self.log.configure(config.log.level, config.log.format)
-        clients = config.clients
-        self._control.configure(clients.queue, clients.programs, clients.resume, clients.parked)
-        self._health.watch(*health_file(config))
+        self._control.configure(config.clients)
+        self._health.watch(config.health)
         if config.peers != held.peers:
             self.driver.turn(self.driver.node.add_seeds, config.peers)
         if config.metrics != held.metrics:
@@ -526,9 +517,8 @@ class NodeProcess:
     def _fill_status(self, status: Status) -> Status:
         """Return `status` with the facts that the node does not have: process id, uptime, bytes,
         clients."""
-        moved = self.driver.counters
         counters = dict(status.counters)
-        counters.update({f"wire_{name}": getattr(moved, name) for name in moved.__slots__})
+        counters.update({f"wire_{name}": n for name, n in asdict(self.driver.counters).items()})
         counters["client_dropped"] = self._control.dropped
         counters["clients_refused"] = self._control.refused
         counters["programs_refused"] = self._door.refused if self._door else 0
@@ -658,10 +648,6 @@ class NodeProcess:
             self.driver.node.judge_health(measured)
             self.driver.trace("health", measured)
 
-    def _open_health(self) -> HealthWatch:
-        path, max_age = health_file(self.config)
-        return HealthWatch(path, max_age, self.log, time.time, self._update_health)
-
     def _update_health(self, report: HealthReport) -> None:
         self.driver.node.update_health(report)
 
@@ -688,9 +674,3 @@ class NodeProcess:
             overlay=config.overlay,
             root=root,
         )
-
-
-def health_file(config: NodeConfig) -> tuple[Path | None, float]:
-    """Return the watched health file (None: there is none), and its greatest age."""
-    file = config.health.file
-    return (Path(file).expanduser() if file else None), config.health.max_age

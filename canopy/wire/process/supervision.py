@@ -122,27 +122,21 @@ class Watched:
         self._beat = time.monotonic()
         self._nursery: trio.Nursery | None = None
         self._listening: trio.CancelScope | None = None
-        self._manager = ServiceManager(os.environ)
+        self.manager = ServiceManager(os.environ)
+        """The service manager, to be notified of the steps of the process's life."""
 
     async def run(self) -> None:
         """Send heartbeats until cancelled, also to the service manager if it expects them."""
         pause = PULSE
-        if self._manager.watchdog:
-            pause = min(pause, self._manager.watchdog / WATCHDOG_SHARE)
+        if self.manager.watchdog:
+            pause = min(pause, self.manager.watchdog / WATCHDOG_SHARE)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             while True:
                 self._beat = time.monotonic()
-                if self._manager.watchdog:
-                    self._manager.alive()
+                if self.manager.watchdog:
+                    self.manager.alive()
                 await trio.sleep(pause)
-
-    # --- the service manager ---
-
-    @property
-    def manager(self) -> ServiceManager:
-        """The service manager, to be notified of the steps of the process's life."""
-        return self._manager
 
     # --- HTTP ---
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import trio
 
@@ -24,26 +25,21 @@ Encrypt = Callable[[Sequence[bytes | memoryview]], bytes]
 """Returns the encrypted bytes of some pieces."""
 
 
+@dataclass(slots=True)
 class Counters:
     """Totals over the connections of one process (``wire_…`` in `canopy status`)."""
 
-    __slots__ = (
-        *("bytes_in", "bytes_out", "errors", "frames_in", "frames_out", "sends"),
-        *("tls_refused", "accepts_refused", "key_refused", "shared_refused", "users_refused"),
-    )
-
-    def __init__(self) -> None:
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.frames_in = 0
-        self.frames_out = 0
-        self.sends = 0
-        self.errors = 0
-        self.tls_refused = 0  # connections whose peer did not authenticate itself
-        self.accepts_refused = 0  # those beyond what one address may have
-        self.key_refused = 0  # those that were cut off for newer ones of the same key
-        self.shared_refused = 0  # those beyond what an address or a tenant may have open
-        self.users_refused = 0  # those with programs of other users of this machine
+    bytes_in: int = 0
+    bytes_out: int = 0
+    errors: int = 0
+    frames_in: int = 0
+    frames_out: int = 0
+    sends: int = 0
+    tls_refused: int = 0  # connections whose peer did not authenticate itself
+    accepts_refused: int = 0  # those beyond what one address may have
+    key_refused: int = 0  # those that were cut off for newer ones of the same key
+    shared_refused: int = 0  # those beyond what an address or a tenant may have open
+    users_refused: int = 0  # those with programs of other users of this machine
 
 
 class Outlet:

@@ -10,8 +10,7 @@ from pathlib import Path
 import trio
 import trio.testing
 
-from canopy.wire.constants import CLIENTS, PARKED, RESUME
-from canopy.wire.control.credit_window import QUEUE
+from canopy.wire.config import ClientConfig
 from canopy.wire.control.server import ControlServer
 from canopy.wire.driver import TrioDriver
 from canopy.wire.folder import DataFolder
@@ -23,19 +22,14 @@ from tests.support.real.echo_node import EchoNode
 
 PATIENCE = 20.0  # seconds after which a test that waits has failed
 
+DEFAULTS = ClientConfig()
+
 
 class Rig:
     """Driver, node, control socket and log of one node under test."""
 
     def __init__(
-        self,
-        driver: TrioDriver,
-        node: EchoNode,
-        log: io.StringIO,
-        queue: int,
-        programs: int,
-        resume: float,
-        parked: int,
+        self, driver: TrioDriver, node: EchoNode, log: io.StringIO, clients: ClientConfig
     ) -> None:
         self.time = 100.0
         """The clock of the control server's parked sessions."""
@@ -43,8 +37,7 @@ class Rig:
         self.node = node
         self.log = log
         self.control = ControlServer(
-            *(driver.trace, self, Log("debug", log), lambda: 1_000.0, queue, programs),
-            *(resume, parked, lambda: self.time),
+            driver.trace, self, Log("debug", log), clients, lambda: 1_000.0, lambda: self.time
         )
         self.address = ""
         self.path = Path()
@@ -100,25 +93,24 @@ class Rig:
 async def rig(
     folder: DataFolder | None = None,
     socket: Path | None = None,
-    queue: int = QUEUE,
-    programs: int = CLIENTS,
-    resume: float = RESUME,
-    parked: int = PARKED,
+    clients: ClientConfig = DEFAULTS,
     security: Doorkeeper | None = None,
     connect_timeout: float = 2.0,
     users: LocalUsers | None = None,
 ) -> AsyncIterator[Rig]:
-    """A running rig; `socket` is where its control socket lies, if it has one, `queue` how many
-    bytes wait there for a client's credit, `programs` how many may be connected, `resume` for how
-    long a session is kept by the rig's clock, and `parked` how many; `security`: its keys; `users`:
-    whose programs it hears."""
+    """A running rig; `socket` is where its control socket lies, if it has one, and `clients` its
+    settings, for sessions by the rig's clock; `security`: its keys; `users`: whose programs it
+    hears."""
     log = io.StringIO()
     driver = TrioDriver(
-        Log("debug", log), folder, connect_timeout=connect_timeout, security=security,
+        Log("debug", log),
+        folder,
+        connect_timeout=connect_timeout,
+        security=security,
         users=users,
-    )  # fmt: skip
+    )
     node = EchoNode(driver)
-    made = Rig(driver, node, log, queue, programs, resume, parked)
+    made = Rig(driver, node, log, clients)
     driver.attach(node, made)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     made.address = f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"

@@ -16,7 +16,7 @@ from canopy.client.blocking import ControlClient
 from canopy.client.errors import NodeFullError
 from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.requester import Requester, connector
-from canopy.wire.config import load_config
+from canopy.wire.config import ClientConfig, load_config
 from overlay.client import GetStatus, Publish, Status
 from tests.support.real.wire_rig import PATIENCE, rig
 
@@ -35,7 +35,7 @@ async def outside(work: Callable[[], T]) -> T:
 async def test_one_program_too_many_hears_why_and_those_before_it_are_served(
     tmp_path: Path,
 ) -> None:
-    async with rig(socket=tmp_path / "control.sock", programs=2) as one:
+    async with rig(socket=tmp_path / "control.sock", clients=ClientConfig(programs=2)) as one:
 
         def work() -> None:
             with ControlClient.connect(tmp_path) as first, ControlClient.connect(tmp_path) as last:
@@ -58,7 +58,7 @@ async def test_one_program_too_many_hears_why_and_those_before_it_are_served(
 
 async def test_a_program_that_writes_after_it_was_refused_reads_why(tmp_path: Path) -> None:
     """Its first write fails, since the node has closed: what the node said is there to be read."""
-    async with rig(socket=tmp_path / "control.sock", programs=1) as one:
+    async with rig(socket=tmp_path / "control.sock", clients=ClientConfig(programs=1)) as one:
         keeper = await trio.open_unix_socket(one.path)
         one.streams.append(keeper)
         while not one.control.clients:
@@ -77,7 +77,7 @@ async def test_a_program_that_writes_after_it_was_refused_reads_why(tmp_path: Pa
 
 
 async def test_a_client_gets_in_when_another_has_gone(tmp_path: Path) -> None:
-    async with rig(socket=tmp_path / "control.sock", programs=1) as one:
+    async with rig(socket=tmp_path / "control.sock", clients=ClientConfig(programs=1)) as one:
 
         def work() -> None:
             keeper = ControlClient.connect(tmp_path)
@@ -98,7 +98,7 @@ async def test_a_client_gets_in_when_another_has_gone(tmp_path: Path) -> None:
 
 
 async def test_the_terminal_ui_says_why_it_is_not_connected(tmp_path: Path) -> None:
-    async with rig(socket=tmp_path / "control.sock", programs=1) as one:
+    async with rig(socket=tmp_path / "control.sock", clients=ClientConfig(programs=1)) as one:
         keeper = await trio.open_unix_socket(one.path)
         one.streams.append(keeper)
         while not one.control.clients:

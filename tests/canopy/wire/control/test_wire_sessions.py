@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from canopy.client.session import items_of
+from canopy.wire.config import ClientConfig
 from canopy.wire.control.client_connection import ReplayBuffer
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import (
@@ -125,7 +126,8 @@ async def parked(one: Rig, count: int = 1) -> None:
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rig(socket=tmp_path / "control.sock", resume=KEPT) as one:
+    clients = ClientConfig(resume=KEPT)
+    async with rig(socket=tmp_path / "control.sock", clients=clients) as one:
         yield one
 
 
@@ -173,7 +175,9 @@ async def test_a_session_can_be_resumed_again_and_again(running: Rig) -> None:
 
 @pytest.mark.trio
 async def test_what_overflows_while_it_is_away_is_reported_in_its_place(tmp_path: Path) -> None:
-    async with rig(socket=tmp_path / "control.sock", queue=50_000, resume=KEPT) as one:
+    async with rig(
+        socket=tmp_path / "control.sock", clients=ClientConfig(queue=50_000, resume=KEPT)
+    ) as one:
         reader, writer = await program(one), await program(one)
         session = await reader.open()
         await reader.lose()
@@ -259,7 +263,9 @@ async def test_garbage_ends_the_session_as_well(running: Rig) -> None:
 
 @pytest.mark.trio
 async def test_of_too_many_parked_sessions_the_oldest_ends(tmp_path: Path) -> None:
-    async with rig(socket=tmp_path / "control.sock", resume=KEPT, parked=2) as one:
+    async with rig(
+        socket=tmp_path / "control.sock", clients=ClientConfig(resume=KEPT, parked=2)
+    ) as one:
         sessions = []
         for count in range(1, 4):
             reader = await program(one)
@@ -276,7 +282,9 @@ async def test_of_too_many_parked_sessions_the_oldest_ends(tmp_path: Path) -> No
 
 @pytest.mark.trio
 async def test_parked_sessions_take_no_place_of_programs(tmp_path: Path) -> None:
-    async with rig(socket=tmp_path / "control.sock", resume=KEPT, programs=1) as one:
+    async with rig(
+        socket=tmp_path / "control.sock", clients=ClientConfig(resume=KEPT, programs=1)
+    ) as one:
         reader = await program(one)
         session = await reader.open()
         await reader.lose()
@@ -341,7 +349,8 @@ async def test_only_the_first_command_of_a_connection_may_resume(running: Rig) -
 
 @pytest.mark.trio
 async def test_sessions_may_be_turned_off(tmp_path: Path) -> None:
-    async with rig(socket=tmp_path / "control.sock", resume=0.0) as one:
+    clients = ClientConfig(resume=0.0)
+    async with rig(socket=tmp_path / "control.sock", clients=clients) as one:
         reader = await program(one)
         await reader.ask(Subscribe(1, "a = 1"))
         assert await reader.ask(OpenSession(2)) == SessionOpened(2, "", 0.0)

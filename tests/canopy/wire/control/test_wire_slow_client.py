@@ -17,6 +17,7 @@ import trio
 
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import UnreachableError
+from canopy.wire.config import ClientConfig
 from canopy.wire.control.client_connection import ClientConnection
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import (
@@ -115,7 +116,7 @@ async def test_a_program_that_does_not_consume_is_held_asks_all_the_same_and_res
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = 1 << 20
-    async with rig(socket=tmp_path / "control.sock", queue=queue) as one:
+    async with rig(socket=tmp_path / "control.sock", clients=ClientConfig(queue=queue)) as one:
         grants: list[tuple[int, int]] = []
         grant = one.control._grant
 
@@ -173,7 +174,7 @@ async def test_a_program_may_take_less_than_the_usual_credit(tmp_path: Path) -> 
 
 @pytest.mark.trio
 async def test_unsubscribing_needs_no_credit(tmp_path: Path) -> None:
-    async with rig(socket=tmp_path / "control.sock", queue=100_000) as one:
+    async with rig(socket=tmp_path / "control.sock", clients=ClientConfig(queue=100_000)) as one:
 
         def work() -> None:
             with ControlClient.connect(tmp_path) as slow, ControlClient.connect(tmp_path) as writer:
@@ -189,7 +190,7 @@ async def test_unsubscribing_needs_no_credit(tmp_path: Path) -> None:
 
 @pytest.mark.trio
 async def test_who_grants_nothing_gets_one_credit_and_a_grant_lets_more_go(tmp_path: Path) -> None:
-    async with rig(socket=tmp_path / "control.sock", queue=1 << 30) as one:
+    async with rig(socket=tmp_path / "control.sock", clients=ClientConfig(queue=1 << 30)) as one:
         stream = await trio.open_unix_socket(one.path)
         one.streams.append(stream)
         await stream.send_all(COMMAND_FRAMES.encode(Subscribe(1, "a = 1")))
@@ -230,7 +231,7 @@ async def test_who_grants_nothing_gets_one_credit_and_a_grant_lets_more_go(tmp_p
 @pytest.mark.trio
 async def test_what_is_gathered_is_held_and_reported_in_the_same_way(tmp_path: Path) -> None:
     events = tuple(Event("p", 1, number, 0.0, {}, bytes(SIZE)) for number in range(1, 301))
-    async with rig(socket=tmp_path / "control.sock", queue=1 << 20) as one:
+    async with rig(socket=tmp_path / "control.sock", clients=ClientConfig(queue=1 << 20)) as one:
 
         def work() -> None:
             with ControlClient.connect(tmp_path) as slow:

@@ -46,7 +46,8 @@ class Watched:
         self.output = io.StringIO()
         log = Log("info", self.output)
         update: Callable[[HealthReport], None] = self.reports.append
-        self.watch = HealthWatch(self.path, max_age, log, lambda: self.now, update)
+        settings = HealthConfig(file=str(self.path), max_age=max_age)
+        self.watch = HealthWatch(settings, log, lambda: self.now, update)
 
     def write(self, data: bytes) -> None:
         draft = self.path.with_suffix(".new")
