@@ -202,7 +202,6 @@ class Node:
         self.documents = Documents(self, stores, view, spreads=not self.guard.is_leaf)
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
         self.ring = Ring(self, settings.ring, self.guard, self.signer)
-        self.incident_log = IncidentLog(self)
         self.clusters = Clusters(
             self,
             settings.cluster,
@@ -271,9 +270,6 @@ class Node:
             self.health,
         )
         self.inspection = Inspection(self, self.owner, self.ring, self.health)
-        self.explanations = Explanations(
-            self, self.clients, self.reports.query_targets, self.policies
-        )
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.streams = StreamMachines(
             self,
@@ -315,14 +311,14 @@ class Node:
             self.holding,
             self.clients,
             self.inspection,
-            self.explanations,
+            Explanations(self, self.clients, self.reports.query_targets, self.policies),
             self.dry_runs,
-            self.incident_log,
+            IncidentLog(self),
             self.registry_merge,
             self.arc_merge,
             self.documents,
             self.policies,
-            self.policy_changes,
+            PolicyChanges(self, self.policies, self.owner, self.registry),
             self.clock_offsets,
             *self.streams.machines,
         )
@@ -360,7 +356,6 @@ class Node:
             self.policies,
             self.guard,
         )
-        self.policy_changes = PolicyChanges(self, self.policies, self.owner, self.registry)
         self.rebalance = Rebalance(self, settings, self.owner)
         self.registry_merge = RegistryMerge(
             self, settings, self.clusters, self.owner, self.registry, self.summaries
@@ -388,19 +383,14 @@ class Node:
 
     def carriers(self) -> dict[type, Callable[..., None]]:
         """Commands of programs with the method that carries each out."""
-        return {
-            **self.clients.commands(),
-            **self.publications.commands(),
-            **self.inspection.commands(),
-            **self.incident_log.commands(),
-            **self.explanations.commands(),
-            **self.dry_runs.commands(),
-            **self.clock_offsets.commands(),
-            **self.streams.commands(),
+        carriers: dict[type, Callable[..., None]] = {
             GetStatus: self._get_status,
             GetPeers: self._get_peers,
             Drain: self._drain_command,
         }
+        for machine in self.machines:
+            carriers.update(machine.commands())
+        return carriers
 
     def _listen(self) -> None:
         self.turns.listen(SeedReached, self._on_seed_reached)

@@ -260,6 +260,14 @@ class Machine:
         built. A machine that is made of parts adds theirs."""
         return handlers_of(self)
 
+    def commands(self) -> Mapping[Any, Callable[..., None]]:
+        """The method that carries out each command of programs. Read once, when the node is
+        built."""
+        return {}
+
+    def client_gone(self, client: int) -> None:
+        """A program has gone: nobody waits for the answers to its commands."""
+
     def start(self) -> None:
         """Set the first timers. Called once, after all machines are built."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -77,16 +77,6 @@ class ShardOrdersDue(ClaimsDue, frozen=True):
     """As `ClaimsDue`, of a node that has shards."""
 
 
-class ProgramsMachine(Protocol):
-    """A machine that carries out programs' commands."""
-
-    def commands(self) -> Mapping[type, Callable[..., None]]:
-        """Commands with the method that carries each out."""
-
-    def client_gone(self, client: int) -> None:
-        """A program has gone: nobody waits for the answers to its commands."""
-
-
 class StreamMachines:
     """All that a node has to do with streams."""
 
@@ -144,10 +134,6 @@ class StreamMachines:
             keep, due = hosts.on_keep_shards, ShardOrdersDue()
             orders = OwnerClaims(port, ring, keep, {KeepShards: None}, due, keys_of=hosts.keys_of)
             self.machines = (*self.machines, orders)
-        self._of_programs: tuple[ProgramsMachine, ...] = (
-            *(commands, self.producers, self.readers, members, operators),
-            *(checks, self.transactors),
-        )
 
     def _intake(self, shard: str) -> IntakeInfo | None:
         """Return the state of capturing and copying into a shard; None: there is neither."""
@@ -156,13 +142,9 @@ class StreamMachines:
             return captured or copied
         return replace(captured, gaps=captured.gaps + copied.gaps, origins=copied.origins)
 
-    def commands(self) -> dict[type, Callable[..., None]]:
-        """Commands with the method that carries each out."""
-        return dict(item for machine in self._of_programs for item in machine.commands().items())
-
     def client_gone(self, client: int) -> None:
         """Drop what a program that has gone has begun and waits for."""
-        for machine in self._of_programs:
+        for machine in self.machines:
             machine.client_gone(client)
 
     def leave(self) -> None:
