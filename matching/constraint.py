@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import lru_cache
-from typing import Final, TypeAlias
-
-import msgspec
+from typing import TypeAlias
 
 from matching.selector.evaluate import ConditionFunction, Verdict, condition, term
 from matching.selector.expression import (
@@ -61,8 +59,6 @@ have the others in common. Not measured; would be measured by the share that is 
 
 _WHOLE_ENDS = frozenset(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
 
-
-JSON: Final = msgspec.json.Encoder().encode
 
 Comparing: TypeAlias = tuple[str, Value, Value | None]
 """An operator and a constant, or two of BETWEEN: a term that is not made yet."""
@@ -126,15 +122,15 @@ class Constraint:
                 found += [(self.attribute, ">=", first), (self.attribute, "<=", last)]
         return found
 
-    def tree_text(self) -> str:
-        """The tree of `expression` as JSON text."""
+    def tree(self) -> list[object]:
+        """The tree of `expression` as nested lists (see `matching.selector`)."""
         if len(self._comparisons) != 1:
-            return JSON(tree(self.expression)).decode()
-        ((op, first, last),) = self._comparisons
-        name, low = _name_text(self.attribute), JSON(first).decode()
+            return tree(self.expression)
+        ((op, first, last),) = self._comparisons  # which need not be made into nodes
+        operand = ["attr", self.attribute]
         if last is None:
-            return f'["cmp","{op}",{name},["lit",{low}]]'
-        return f'["between",{name},["lit",{low}],["lit",{JSON(last).decode()}]]'
+            return ["cmp", op, operand, ["lit", first]]
+        return ["between", operand, ["lit", first], ["lit", last]]
 
     def meet(self, other: Constraint) -> Constraint | None:
         """The AND of this and of another one on the attribute, both made by `comparing` or by this;
@@ -273,11 +269,6 @@ def _term(name: str, op: str, first: Value, last: Value | None) -> Expression:
     if last is None:
         return Comparison(op, attribute(name), literal(first))
     return Between(attribute(name), literal(first), literal(last))
-
-
-@lru_cache(SHARED)
-def _name_text(name: str) -> str:
-    return JSON(["attr", name]).decode()
 
 
 def constraint_of(atom: Expression) -> Constraint | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from matching.conjunction import Conjunction
-from matching.constraint import JSON, Constraint, comparing
+from matching.constraint import Constraint, comparing
 from matching.normal_form import (
     MAX_CONJUNCTIONS,
     count_products,
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 # when it is entered, registered and rechecked. Not measured; would be measured by the number of
 # distinct selectors that a busy node compiles within a lease.
 CACHED_SELECTORS = 1024
+
+JSON: Final = msgspec.json.Encoder().encode
 
 _cached: OrderedDict[str, Predicate] = OrderedDict()  # in the order in which they were compiled
 
@@ -126,14 +130,14 @@ class Predicate:
 
     def tree(self) -> list[object]:
         """The tree as nested lists that JSON can carry; `matching.selector` lists the forms."""
-        return tree(self.expression)
+        trees = [test.tree() for test in self._tests]
+        if not trees:
+            return tree(self.expression)
+        return trees[0] if len(trees) == 1 else ["and", *trees]
 
     def tree_text(self) -> str:
         """`tree` as JSON text."""
-        if not self._tests:
-            return JSON(self.tree()).decode()
-        texts = [test.tree_text() for test in self._tests]
-        return texts[0] if len(texts) == 1 else f'["and",{",".join(texts)}]'
+        return JSON(self.tree()).decode()
 
     def evaluate(self, attributes: Attributes) -> Verdict:
         """The verdict on an event: True, False, or None for unknown."""
