@@ -9,7 +9,7 @@ that only matches imports neither numba (60 MB with LLVM, and a second) nor a ke
 Read in this order: `layout` (sizes, and what lies where), `cache_lines` (512 bits as one value, and
 access to memory by address), `rows` (values as rows of a column), `search` (the kernel of a match)
 and `records` (its second half: comparing candidates exactly, and the bitmap of what can be
-skipped), `grouping` (a batch of events in one call, and its pairs by group), `updates` (insert,
+skipped), `groups` (a batch of events in one call, and its pairs by group), `updates` (insert,
 remove, move, and other buckets for a column), `placement_tree` (which subscriptions share a block).
 Then how the code comes into a process: `code_cache` (which kernels Python calls, and machine code
 on disk), `compiler` (from source to machine code), `loader` (the functions that Python calls).

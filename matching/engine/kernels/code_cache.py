@@ -35,8 +35,8 @@ from typing import Any, Final
 
 ENTRIES: Final = {
     "search": "search",
-    "search_groups": "grouping",
-    "divide": "grouping",
+    "search_groups": "groups",
+    "divide": "groups",
     "insert": "updates",
     "remove": "updates",
     "tighten": "records",
@@ -53,7 +53,7 @@ functions of `loader.Kernels` have these names. It is here since `compiler` need
 `loader` must do without."""
 
 SOURCES: Final = (
-    *("layout", "cache_lines", "rows", "records", "search", "grouping", "updates"),
+    *("layout", "cache_lines", "rows", "records", "search", "groups", "updates"),
     *("placement_tree", "code_cache", "compiler"),
 )
 """The modules of this package that the machine code is made from."""

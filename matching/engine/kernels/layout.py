@@ -137,7 +137,7 @@ TREE_HULLS = TREE_PIVOTS + INDEXED * TREE_KEYS
 TREE_HISTOGRAM = TREE_HULLS + INDEXED * TREE_KEYS * 2 * 3
 TREE_WORDS = TREE_HISTOGRAM + INDEXED * TREE_KEYS * 2 * ROWS
 
-# Batches (`grouping`): words from one event to the next, not a multiple of a page, or all events
+# Batches (`groups`): words from one event to the next, not a multiple of a page, or all events
 # would share one set of a first-level cache; and the header for the results.
 EVENT = E_VALUES + COLUMNS + 10  # words
 (
