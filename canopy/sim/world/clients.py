@@ -207,25 +207,19 @@ class Clients:
         self.crashes.append(crash)
         self.ended(crash.node, crash.time)
 
-    def ended(self, node: str, now: float) -> None:
-        """Note that a node's process serves clients no longer."""
-        for subscription in self.subscriptions:
-            if subscription.node == node and subscription.ended is None:
-                subscription.ending = subscription.ending or now
-                subscription.ended = now
+    def ended(self, node: str, now: float, client: int | None = None) -> None:
+        """Note that a node's process serves clients no longer, or that this client of it closed its
+        connection: their subscriptions end."""
+        for one in self.subscriptions:
+            if one.node == node and client in (None, one.client) and one.ended is None:
+                one.ending = one.ending or now
+                one.ended = now
 
     def leaving(self, node: str, now: float) -> None:
         """Note that the node is asked to leave: its clients can expect nothing more."""
         for subscription in self.subscriptions:
             if subscription.node == node:
                 subscription.ending = subscription.ending or now
-
-    def client_gone(self, node: str, client: int, now: float) -> None:
-        """Note that a client closed its connection: its subscriptions end."""
-        for subscription in self.subscriptions:
-            if (subscription.node, subscription.client) == (node, client):
-                subscription.ending = subscription.ending or now
-                subscription.ended = subscription.ended or now
 
     def replied(self, node: str, client: int, reply: Reply, now: float) -> None:
         """Note a node's reply to a client."""

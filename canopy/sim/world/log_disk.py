@@ -57,10 +57,6 @@ class SimulatedLogDisk:
     def destroy(self, shard: str) -> int:
         """Delete the shard's folder with all its files. Returns the ticket of the request."""
 
-        def change(files: dict[str, bytearray], share: float) -> None:
-            if share == 1:
-                files.clear()
-
         def forgotten() -> LocalEvent:
             self.durable.pop(shard, None)
             self._cached.pop(shard, None)
@@ -68,7 +64,7 @@ class SimulatedLogDisk:
 
         self._failed.pop(shard, None)
         ticket = self._ticket + 1
-        return self._ask(shard, change, forgotten)
+        return self._ask_whole(shard, dict.clear, forgotten)
 
     def open(self, shard: str) -> int:
         """Read the shard's folder. Returns the ticket of the request."""
@@ -94,38 +90,30 @@ class SimulatedLogDisk:
     def put(self, shard: str, data: bytes) -> int:
         """Replace the hard state. Returns the ticket of the request."""
 
-        def change(files: dict[str, bytearray], share: float) -> None:
-            if share == 1:
-                files[HARD_STATE] = bytearray(data)
-
-        return self._ask(shard, change, None)
+        return self._ask_whole(shard, lambda files: files.update({HARD_STATE: bytearray(data)}))
 
     def cut(self, shard: str, segment: str, size: int) -> int:
         """Cut a segment's file to `size` bytes. Returns the ticket of the request."""
 
-        def change(files: dict[str, bytearray], share: float) -> None:
-            if share == 1 and segment in files:
+        def change(files: dict[str, bytearray]) -> None:
+            if segment in files:
                 del files[segment][size:]
 
-        return self._ask(shard, change, None)
+        return self._ask_whole(shard, change)
 
     def drop(self, shard: str, segment: str) -> int:
         """Delete a segment's file. Returns the ticket of the request."""
 
-        def change(files: dict[str, bytearray], share: float) -> None:
-            if share == 1:
-                files.pop(segment, None)
-
-        return self._ask(shard, change, None)
+        return self._ask_whole(shard, lambda files: files.pop(segment, None))
 
     def save(self, shard: str, segment: str) -> int:
         """Keep a copy of a segment's file under another name. Returns the ticket of the request."""
 
-        def change(files: dict[str, bytearray], share: float) -> None:
-            if share == 1 and segment in files:
+        def change(files: dict[str, bytearray]) -> None:
+            if segment in files:
                 files[f"{segment}.damaged"] = bytearray(files[segment])
 
-        return self._ask(shard, change, None)
+        return self._ask_whole(shard, change)
 
     def read(self, shard: str, segment: str, at: int, size: int) -> int:
         """Read from a segment's file. Returns the ticket of the request."""
@@ -171,6 +159,20 @@ class SimulatedLogDisk:
         if shard not in self._cached:
             self._cached[shard] = _copied(self.durable.get(shard, {}))
         return self._cached[shard]
+
+    def _ask_whole(
+        self,
+        shard: str,
+        change: Callable[[dict[str, bytearray]], object],
+        answer: Callable[[], LocalEvent] | None = None,
+    ) -> int:
+        """`_ask` for a change that is done as a whole, or not at all."""
+
+        def changed(files: dict[str, bytearray], share: float) -> None:
+            if share == 1:
+                change(files)
+
+        return self._ask(shard, changed, answer)
 
     def _ask(
         self,

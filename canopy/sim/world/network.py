@@ -35,13 +35,6 @@ DIAL_TIMEOUT = 20.0
 links, so that theirs apply (Linux: 127 s)."""
 
 
-class Schedule(Protocol):
-    """The world's heap: call `action(*arguments)` at virtual `time`."""
-
-    def __call__(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Schedule the call. `time` must not be past."""
-
-
 class Process(Protocol):
     """The callbacks of a running process (canopy/sim/world/driver.SimDriver)."""
 
@@ -100,8 +93,14 @@ class Network:
     """All connections between the processes of a world."""
 
     def __init__(
-        self, rng: Random, schedule: Schedule, now: Callable[[], float], traffic: Traffic
+        self,
+        rng: Random,
+        schedule: Callable[..., None],
+        now: Callable[[], float],
+        traffic: Traffic,
     ) -> None:
+        """`schedule`: called with a virtual time and an action with its arguments, which happens
+        then."""
         self.conditions = Conditions()
         self.frames = 0
         """The number of frames written so far."""

@@ -313,7 +313,7 @@ class World(Scheduler):
 
     def client_gone(self, node: str, client: int = CLIENT) -> None:
         """Close a client's connection to its node."""
-        self.clients.client_gone(node, client, self.now)
+        self.clients.ended(node, self.now, client)
         self.drivers[node].client_gone(client)
 
     def publish(
