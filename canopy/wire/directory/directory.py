@@ -49,25 +49,17 @@ def sound_addresses(text: str | None) -> tuple[str, ...]:
         addresses = Addresses.decode(text)
     except (msgspec.MsgspecError, ValueError):
         return ()
-    return tuple(address for address in addresses[:ENTRY_ADDRESSES] if is_reachable(address))
+    return tuple(address for address in addresses[:ENTRY_ADDRESSES] if is_dialable(address, True))
 
 
-def is_dialable(address: str) -> bool:
-    """Return whether `address` is HOST:PORT and others can dial it."""
+def is_dialable(address: str, locally: bool = False) -> bool:
+    """Return whether `address` is HOST:PORT with a port that can be dialled, at a host that others
+    reach, or (`locally`) on loopback."""
     try:
         host, port = split_address(address)
     except ValueError:
         return False
-    return port > 0 and not is_every_address(host)
-
-
-def is_reachable(address: str) -> bool:
-    """Return whether `address` is HOST:PORT on loopback, with a port that can be dialled."""
-    try:
-        host, port = split_address(address)
-    except ValueError:
-        return False
-    return port > 0 and is_loopback(host)
+    return port > 0 and (is_loopback(host) if locally else not is_every_address(host))
 
 
 class Directory:
@@ -114,8 +106,7 @@ class Directory:
 
     def join(self, addresses: Sequence[str], then: Callable[[], None]) -> None:
         """Contact the directories at `addresses` if no other is known yet; then call `then`."""
-        admits = is_reachable if self._keys is None else is_dialable
-        places = [split_address(address) for address in addresses if admits(address)]
+        places = [split_address(address) for address in self._dialable(addresses)]
 
         async def bootstrap(server: HardenedServer) -> None:
             if server.alone and places:
@@ -126,8 +117,7 @@ class Directory:
     def put(self, name: str, addresses: Sequence[str]) -> None:
         """Announce the addresses of `name`; if nodes have keys, only the first, which must be this
         node's own. The entry expires after `VALUE_AGE` seconds."""
-        admits = is_reachable if self._keys is None else is_dialable
-        sound = [address for address in addresses if admits(address)][:ENTRY_ADDRESSES]
+        sound = self._dialable(addresses)[:ENTRY_ADDRESSES]
         if not sound:
             return
 
@@ -152,6 +142,9 @@ class Directory:
             return tuple(filter(is_dialable, addresses))[:FOUND_MOST]
 
         self._run(look if self._keys is None else look_at_signed, lambda each: found(each or ()))
+
+    def _dialable(self, addresses: Sequence[str]) -> list[str]:
+        return [address for address in addresses if is_dialable(address, self._keys is None)]
 
     def _key(self, name: str) -> str:
         return f"canopy/{self._overlay}/{name}"
