@@ -140,7 +140,9 @@ def test_a_policy_never_goes_back(tmp_path: Path) -> None:
     assert store.accept(signed(keys.issuer)) == 3
     assert store.accept(signed(keys.issuer, older)) == 3
     assert store.accept(b"garbage") == 3
-    keys.issuer.write_policy(signed(keys.issuer, older))  # somebody puts the older file back
+    keys.issuer.write_document(
+        "policy", signed(keys.issuer, older)
+    )  # somebody puts the older file back
     security.load()
     assert store.policy == POLICY
     assert keys.issuer.policy("canopy")[0] == POLICY
@@ -149,7 +151,7 @@ def test_a_policy_never_goes_back(tmp_path: Path) -> None:
 def test_a_policy_file_that_is_not_genuine_permits_nothing(tmp_path: Path) -> None:
     """The node starts all the same, says so, and takes the next one that is signed."""
     keys = Keys(tmp_path)
-    keys.issuer.write_policy(b"\x93garbage")
+    keys.issuer.write_document("policy", b"\x93garbage")
     security = keys.security()
     assert security.policy.current() == (0, b"")
     assert "tenants may nothing: no signed policy" in security.beliefs.faults[0]
@@ -169,7 +171,7 @@ def test_a_policy_outlives_its_signer_where_it_is_and_is_not_believed_by_newcome
     revoke(keys.issuer, (own.principal.id,))
     assert keys.security().policy.policy == POLICY
     newcomer = keys.folder("new")
-    newcomer.write_revocations(keys.issuer.revocations("canopy")[1])
+    newcomer.write_document("revoked", keys.issuer.revocations("canopy")[1])
     store = keys.security(newcomer).policy
     assert store.accept(signed(admin)) == 0
     assert store.accept(signed(keys.issuer)) == 3

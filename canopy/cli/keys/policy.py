@@ -146,7 +146,7 @@ def push(file: Path, data: Path | None, as_json: bool) -> None:
             f"{file}: version {found.version} is not newer than {known.policy.version}, which is "
             f"there: write version: {known.policy.version + 1}"
         )
-    folder.write_policy(signed)
+    folder.write_document("policy", signed)
     folder.note("policy pushed", version=found.version)
     said = f"policy {found.version}: {counted(len(found.tenants), 'tenant')}"
     show({"version": found.version, "tenants": list(found.tenants)}, as_json, said)

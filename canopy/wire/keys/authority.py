@@ -278,6 +278,6 @@ def revoke(folder: KeyFolder, ids: tuple[NodeId, ...]) -> Revocations:
     both = tuple(dict.fromkeys((*known.ids, *ids)))
     issuer = signer_of_all(folder, both)
     changed = Revocations(own.holder.overlay, known.version + 1, both)
-    folder.write_revocations(issuer.sign_revocations(changed))
+    folder.write_document("revoked", issuer.sign_revocations(changed))
     folder.note("revoked", version=changed.version, nodes=list(ids))
     return changed

@@ -196,24 +196,20 @@ class KeyFolder:
         except OSError as error:
             raise KeyFolderError(f"cannot read {self.path / name}: {error}") from None
 
+    def write_document(self, name: str, data: bytes) -> None:
+        """Replace ``revoked`` or ``policy``, durably."""
+        write_durably(self.path / name, data)
+
     def revocations(self, overlay: str) -> tuple[Revocations, bytes]:
         """Return the list, and its encoding; version 0 and b"" if there is none. For a list that is
         no longer trusted the encoding is b"": its ids stay refused until there is another list."""
         return believed_list(self.document("revoked"), overlay, self.chain("roots")[:1])[:2]
-
-    def write_revocations(self, data: bytes) -> None:
-        """Replace the list, durably."""
-        write_durably(self.path / "revoked", data)
 
     def policy(self, overlay: str) -> tuple[Policy | None, bytes]:
         """Return the policy, and its encoding; None and b"" if none is trusted."""
         data = self.document("policy")
         found = believed_policy(data, overlay, self.chain("roots"))[0]
         return found, data if found is not None else b""
-
-    def write_policy(self, data: bytes) -> None:
-        """Replace the policy, durably."""
-        write_durably(self.path / "policy", data)
 
     # --- several files as one ---
 

@@ -247,12 +247,14 @@ def _sign_again(
             read_policy(data, overlay, [root])
         except PolicyError:
             following = msgspec.structs.replace(policy, version=policy.version + 1)
-            folder.write_policy(sign_policy(following, overlay, issuer.key, issuer.chain, now))
+            folder.write_document(
+                "policy", sign_policy(following, overlay, issuer.key, issuer.chain, now)
+            )
             again.append("the policy")
     try:
         read_revocations(folder.document("revoked"), overlay, [root])
     except CertificateError:
-        folder.write_revocations(_next_list(folder, overlay, issuer))
+        folder.write_document("revoked", _next_list(folder, overlay, issuer))
         again.append("the list of revocations")
     if any(_hangs(made, root, now) for made in folder.made_issuers().values()):
         again += _sign_issuers_again(folder, root, root_key_of(folder), now)

@@ -20,7 +20,6 @@ from canopy.wire.addresses import is_loopback
 from canopy.wire.config import NodeConfig
 from canopy.wire.constants import CONNECTIONS
 from canopy.wire.directory.signed_records import DirectoryKeys
-from canopy.wire.durable import write_durably
 from canopy.wire.keys.authority import issuer_of, sign_self
 from canopy.wire.keys.beliefs import Beliefs, LiveIds, check_list, read_beliefs
 from canopy.wire.keys.certificates import (
@@ -158,7 +157,7 @@ class NodeSecurity:
             for name, data in (("revoked", found.revocations_data), ("policy", found.policy_data)):
                 if data and folder.document(name) != data:  # somebody has put an older one there
                     self._log.warning("document_not_newer", file=name)
-                    write_durably(folder.path / name, data)
+                    folder.write_document(name, data)
             if found.has_dropped:
                 seen = self._times()
         self._seen = seen
@@ -368,7 +367,7 @@ class NodeSecurity:
         """Store a signed document, and load the folder again."""
         try:
             with self._folder.locked():
-                write_durably(self._folder.path / name, data)
+                self._folder.write_document(name, data)
             self.load()
         except (KeyFolderError, OSError) as error:
             self._log.warning("keys_unchanged", reason=error)

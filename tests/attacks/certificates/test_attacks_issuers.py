@@ -403,7 +403,7 @@ async def test_with_an_issuer_all_that_it_has_signed_is_revoked(overlay: Overlay
         assert f"its issuer {overlay.issuer.id} was revoked" in reason
         node.node.inputs.clear()
         assert "was revoked" in await refusal(node, overlay.context(overlay.node(holder())))
-    overlay.folder.write_revocations(overlay.keys.issuer.revocations("canopy")[1])
+    overlay.folder.write_document("revoked", overlay.keys.issuer.revocations("canopy")[1])
     answer = asks_to_renew(overlay, overlay.folder, overlay.node(holder()))
     assert answer == Denied("the certificate is of an issuer that was revoked")
 
@@ -426,7 +426,7 @@ def test_a_revoked_issuer_takes_nothing_back(overlay: Overlay) -> None:
     assert node.accept(later) == 3
     assert node.revocations.ids == (main.id, issuer_of(keys.issuer).id)
     other = keys.folder("c")
-    other.write_revocations(keys.issuer.revocations("canopy")[1])
+    other.write_document("revoked", keys.issuer.revocations("canopy")[1])
     store = keys.security(other).policy
     admin = keys.folder("admin", Role.ADMIN)
     for key, chain in ((main.key, main.chain), (admin.key(), tuple(admin.chain()))):
@@ -447,7 +447,7 @@ def test_a_restricted_issuer_is_replaced_and_its_nodes_renew(overlay: Overlay) -
     renewed = x509.load_pem_x509_certificates(answer.chain)
     assert authority_id(renewed[1]) == present.id
     revoke(overlay.keys.issuer, (former.id,))
-    overlay.folder.write_revocations(overlay.keys.issuer.revocations("canopy")[1])
+    overlay.folder.write_document("revoked", overlay.keys.issuer.revocations("canopy")[1])
     answer = asks_to_renew(overlay, overlay.folder, chain)
     assert answer == Denied("the certificate is of an issuer that was revoked")
     assert isinstance(asks_to_renew(overlay, overlay.folder, tuple(renewed)), Issued)
@@ -480,7 +480,7 @@ def test_an_issuer_of_so_many_ids_signs_no_more(overlay: Overlay) -> None:
     assert enrolled(third) == Denied("this issuer may sign 3 ids, and has")
     node = node_id(raw_key(first.public_key()), 1)
     revoke(overlay.keys.issuer, (node,))
-    folder.write_revocations(overlay.keys.issuer.revocations("canopy")[1])
+    folder.write_document("revoked", overlay.keys.issuer.revocations("canopy")[1])
     assert isinstance(enrolled(third), Issued)
     assert enrolled(first) == Denied("this node was revoked")
 

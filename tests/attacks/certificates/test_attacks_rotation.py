@@ -64,7 +64,7 @@ class Stolen:
         self.key = Ed25519PrivateKey.generate()
         self.acme = KeyFolder(path / "acme")
         make_issuer(self.main, self.acme, LEAVES, 90.0, time.time())
-        self.main.write_policy(self.policy(self.thief, POLICY))
+        self.main.write_document("policy", self.policy(self.thief, POLICY))
 
     def policy(self, signer: Issuer, policy: Policy) -> bytes:
         return sign_policy(policy, "canopy", signer.key, signer.chain, time.time())
@@ -232,12 +232,12 @@ def test_a_rotation_is_not_finished_while_something_hangs_on_the_former_root(
     former = stolen.main.document("revoked")
     rotate(stolen.main, time.time())
     stolen.issuer_follows()
-    stolen.main.write_policy(stolen.policy(stolen.thief, Policy(9, POLICY.tenants)))
+    stolen.main.write_document("policy", stolen.policy(stolen.thief, Policy(9, POLICY.tenants)))
     with pytest.raises(KeyFolderError, match="the policy hung on the former root; signed again"):
         finish(stolen.main, time.time(), anyway=True)
     policy, _ = stolen.main.policy("canopy")
     assert policy == Policy(10, POLICY.tenants)
-    stolen.main.write_revocations(former)
+    stolen.main.write_document("revoked", former)
     with pytest.raises(KeyFolderError, match="the list of revocations hung on"):
         finish(stolen.main, time.time(), anyway=True)
     finish(stolen.main, time.time())

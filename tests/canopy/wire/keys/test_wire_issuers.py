@@ -195,7 +195,7 @@ def test_a_restricted_issuer_from_the_command_line(tmp_path: Path) -> None:
         for level, text in findings(acme)
     ]
     keys_command("revoke", "--data", root, str(present["id"]))
-    KeyFolder(acme).write_revocations(KeyFolder(root).revocations("o")[1])
+    KeyFolder(acme).write_document("revoked", KeyFolder(root).revocations("o")[1])
     assert ("error", f"this node's issuer {present['id']} was revoked") in findings(acme)
     unrestricted = shown(root)["issuers"]
     assert [one["roles"] for one in unrestricted] == [None]
