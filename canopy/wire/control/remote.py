@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import trio
 
@@ -20,10 +20,9 @@ from canopy.wire.audit import append
 from canopy.wire.constants import READ_SIZE
 from canopy.wire.log import Log
 from canopy.wire.token_file import ProgramToken, TokenFile, TokensError
-from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import REPLY_FRAMES
 from canopy.wire.transport.inlet import Inlet
-from canopy.wire.transport.tls import SecureInlet, Security, TlsError, TlsPipe
+from canopy.wire.transport.tls import Doorkeeper, SecureInlet, TlsError, TlsPipe
 from overlay.client import DENIED, Command, Failed
 
 SECRET_PREFIX: Final = "cct1_"
@@ -35,20 +34,6 @@ PATIENCE: Final = 5.0
 
 AUDITED: Final = frozenset(("observe", "admin"))
 """Scopes whose programs are recorded in the audit file when they connect."""
-
-
-class Keys(Protocol):
-    """The part of the node's keys that this module uses (canopy/wire/process/security)."""
-
-    def program_side(self) -> Security:
-        """Return the TLS side that presents this node's certificate, and asks the other side for
-        none."""
-
-    def limits(self, host: str) -> AcceptLimits:
-        """Return the limits on which connections from `host` count."""
-
-    async def turn(self, host: str) -> None:
-        """Wait until a handshake with `host` may begin."""
 
 
 class AdmittedProgram(NamedTuple):
@@ -66,7 +51,9 @@ class AdmittedProgram(NamedTuple):
 class RemoteDoor:
     """Admits programs with tokens. `refused` counts the others."""
 
-    def __init__(self, folder: Path, keys: Keys, log: Log, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, folder: Path, keys: Doorkeeper, log: Log, clock: Callable[[], float]
+    ) -> None:
         """`folder`: the node's data folder; `clock`: monotonic seconds."""
         self.refused = 0
         self._folder = folder

@@ -30,7 +30,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import trio
 
@@ -170,17 +170,6 @@ def stamp(publish: Publish, now: float) -> Publish:
     return Publish(publish.request, drafts, publish.receipt)
 
 
-class Commands(Protocol):
-    """Carries out commands: the process, which passes most of them to the node."""
-
-    def commands(self, client: int, commands: Sequence[Command]) -> None:
-        """Carry out one command, or several publications, in one turn."""
-
-    def client_gone(self, client: int, unread_for: float = 0.0) -> None:
-        """End the client's subscriptions: its connection has ended, or, after `unread_for` seconds
-        without a connection, its session."""
-
-
 class ControlServer:
     """Serves the control socket: commands in, replies and deliveries out.
 
@@ -193,17 +182,21 @@ class ControlServer:
     def __init__(
         self,
         trace: Callable[[str, dict[str, Any]], None],
-        commands: Commands,
+        commands: Callable[[int, Sequence[Command]], None],
+        client_gone: Callable[[int, float], None],
         log: Log,
         settings: ClientConfig,
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`trace` writes a trace record of a kind with its fields; `clock`: monotonic seconds."""
+        """`trace` writes a trace record of a kind with its fields. `commands` carries out one
+        command of a client, or several publications, in one turn; `client_gone` ends the client's
+        subscriptions: its connection has ended, or, after so many seconds without one, its session.
+        `clock`: monotonic seconds."""
         self.refused = 0
         self.sessions_resumed = 0
         self.sessions_ended = 0
-        self._commands = commands
+        self._commands, self._client_gone = commands, client_gone
         self._log = log
         self._wall = wall
         self._settings = settings
@@ -339,7 +332,7 @@ class ControlServer:
             is_parked = self._connection_lost(client)
             await trio.aclose_forcefully(stream)
         if not is_parked:
-            self._commands.client_gone(client.number)
+            self._client_gone(client.number, 0.0)
 
     def _connection_lost(self, client: ClientConnection) -> bool:
         """Keep the session of a client whose connection is lost, if it has one. Returns whether its
@@ -373,7 +366,7 @@ class ControlServer:
         unread_for = self._clock() - client.parked_at
         self.sessions_ended += 1
         self._log.info("session_ended", client=client.number, pid=client.pid, after=unread_for)
-        self._commands.client_gone(client.number, unread_for)
+        self._client_gone(client.number, unread_for)
 
     async def _refuse(self, stream: trio.SocketStream, pid: int, encrypt: Encrypt | None) -> None:
         """Send the reason of the refusal, as far as the socket takes it at once, and close."""
@@ -413,7 +406,7 @@ class ControlServer:
                     client.close_session()
                     continue
                 if together and (client.is_full or not fits(command, together)):
-                    self._commands.commands(client.number, together)
+                    self._commands(client.number, together)
                     turns += not isinstance(together[0], Publish) and len(together)
                     together = []
                     if turns >= TURNS_TOGETHER:
@@ -433,7 +426,7 @@ class ControlServer:
                         await compile_long(taken.selector)
                     together.append(taken)
             if together:
-                self._commands.commands(client.number, together)
+                self._commands(client.number, together)
             self.flush()  # what was answered outside of a turn
         if reader.error is not None:
             self._log.seldom("bad_client", client=client.number, reason=reader.error)
@@ -509,7 +502,7 @@ class ControlServer:
         self._clients[client.number] = client
         self.sessions_resumed += 1
         self._log.debug("resumed", client=client.number, pid=client.pid)
-        self._commands.commands(client.number, [command])
+        self._commands(client.number, [command])
 
     def _find_session(self, token: str, holder: str) -> ClientConnection | None:
         """Return the client with this session and the same token; None if there is none."""

@@ -77,6 +77,7 @@ from overlay.links.hybrid_clock import HybridClock
 from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL, Hello
 from overlay.machine import Peer
 from overlay.operator_commands import Reload, Reloaded
+from overlay.tenants.policy import Bucket
 
 INTERNAL: Final = 0
 """The client number of the process itself; those of the control socket begin at 1."""
@@ -222,7 +223,9 @@ class NodeProcess:
             LocalUsers() if security is None and not config.insecure else None,
             schemas,
         )
-        self._control = ControlServer(self.driver.trace, self, log, config.clients)
+        self._control = ControlServer(
+            self.driver.trace, self.commands, self.client_gone, log, config.clients
+        )
         self._door: RemoteDoor | None = None
         self._shipping = self._open_shipping()
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
@@ -239,7 +242,7 @@ class NodeProcess:
         self._ready = self._draining = False
         self._alone: bool | None = None  # None: not known before it is ready
         self._alone_since: float | None = None  # since when it has peers, and none is a neighbour
-        self._notes, self._noted = NOTES_MOST, 0.0
+        self._notes = Bucket()  # of lines about neighbours
         self._nursery: trio.Nursery | None = None
         self._over = trio.Event()
         self._cut_short = ""  # why it does not wait until the node is drained
@@ -482,15 +485,6 @@ class NodeProcess:
         """Write nothing more to any program over the control socket."""
         self._control.silence()
 
-    def _may_note_neighbours(self) -> bool:
-        """Return whether one more line about neighbours may be logged: a few in a row, then one in
-        `EVERY` seconds."""
-        now = time.monotonic()
-        notes = min(NOTES_MOST, self._notes + (now - self._noted) / EVERY)
-        if notes >= 1.0:
-            self._notes, self._noted = notes - 1.0, now
-        return notes >= 1.0
-
     def _log_neighbours(self) -> None:
         """Log when the node finds its first neighbour, and when it has none, or none left."""
         count = self.driver.node.neighbours
@@ -501,7 +495,8 @@ class NodeProcess:
             self._alone_since = time.monotonic()
         if self._alone_since is not None and time.monotonic() < self._alone_since + ALONE_AFTER:
             return  # the peers are being dialled
-        if alone is self._alone or not self._may_note_neighbours():
+        now = time.monotonic()
+        if alone is self._alone or not self._notes.take(1.0, 1.0 / EVERY, NOTES_MOST, now):
             return  # what is so then is written later: strangers come and go as they like
         self._alone = alone
         if not alone:

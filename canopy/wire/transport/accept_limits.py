@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from overlay.bounded import BoundedDict
+from overlay.tenants.policy import Bucket
 
 PER_SECOND: Final = 20.0
 """The rate of accepts for each address, per second. A starting machine of nodes dials each a few
@@ -40,7 +41,7 @@ class AcceptLimits:
     def __init__(self, per_second: float = PER_SECOND, awaiting: int = AWAITING) -> None:
         self._per_second = per_second
         self._most = awaiting
-        self._tokens: BoundedDict[str, tuple[float, float]] = BoundedDict(ADDRESSES)
+        self._buckets: BoundedDict[str, Bucket] = BoundedDict(ADDRESSES)
         self._awaiting: dict[str, int] = {}
 
     def admits(self, host: str, now: float) -> bool:
@@ -48,12 +49,10 @@ class AcceptLimits:
         host = whose(host)
         if self._awaiting.get(host, 0) >= self._most:
             return False
-        tokens, since = self._tokens.get(host, (self._per_second, now))
-        tokens = min(self._per_second, tokens + (now - since) * self._per_second)
-        if tokens < 1.0:
-            self._tokens.renew(host, (tokens, now))
+        bucket = self._buckets.get(host) or Bucket()
+        self._buckets.renew(host, bucket)
+        if not bucket.take(1.0, self._per_second, self._per_second, now):
             return False
-        self._tokens.renew(host, (tokens - 1.0, now))
         self._awaiting[host] = self._awaiting.get(host, 0) + 1
         return True
 

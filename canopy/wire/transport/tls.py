@@ -71,7 +71,11 @@ class Security(Protocol):
 
 
 class Doorkeeper(Security, Protocol):
-    """The further part of the keys that the driver of a node with keys uses."""
+    """The further part of the keys that the doors for nodes and for programs use."""
+
+    def program_side(self) -> Security:
+        """Return the TLS side that presents this node's certificate, and asks the other side for
+        none."""
 
     def note(self, kind: str, **fields: Any) -> None:
         """Write a line of the node's audit file."""

@@ -37,7 +37,13 @@ class Rig:
         self.node = node
         self.log = log
         self.control = ControlServer(
-            driver.trace, self, Log("debug", log), clients, lambda: 1_000.0, lambda: self.time
+            driver.trace,
+            self.commands,
+            self.client_gone,
+            Log("debug", log),
+            clients,
+            lambda: 1_000.0,
+            lambda: self.time,
         )
         self.address = ""
         self.path = Path()
