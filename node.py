@@ -171,6 +171,31 @@ class Node:
         self, codec: Codec, local: LocalNode, restored: Sequence[bytes], keys: Credentials
     ) -> None:
         settings = self.settings
+        self._build_lower(settings, codec, local, keys)
+        self.clusters = Clusters(
+            self,
+            settings.cluster,
+            self.ring,
+            self.view,
+            not self._seeds,
+            settings.election,
+            restored,
+            self.health,
+        )
+        self._build_owner(settings)
+        self._build_hosting(settings)
+        self._build_publisher(settings)
+        self._build_subscriber(settings)
+        self._build_clients(settings)
+        self.machines = self._in_order()
+        self.turns.build(self.machines)
+        self._listen()
+        self._commands = self.carriers()
+
+    def _build_lower(
+        self, settings: Settings, codec: Codec, local: LocalNode, keys: Credentials
+    ) -> None:
+        """Build the links, and the machines that know other nodes."""
         context = LinkContext(
             self.me,
             ProcessName.of(self.me, self.incarnation, local.boot),
@@ -202,17 +227,38 @@ class Node:
         self.documents = Documents(self, stores, view, spreads=not self.guard.is_leaf)
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
         self.ring = Ring(self, settings.ring, self.guard, self.signer)
-        self.clusters = Clusters(
-            self,
-            settings.cluster,
-            self.ring,
-            self.view,
-            not self._seeds,
-            settings.election,
-            restored,
-            self.health,
+
+    def _offered_load(self) -> int:
+        """Per cent of what this node can host that is asked of it: all where it is sub-healthy, so
+        that others are recruited first."""
+        return self.hosting.load if self.health.own is None else 100
+
+    def _build_owner(self, settings: Settings) -> None:
+        """Build the machines that decide about the trees that this node owns."""
+        self.owner = Owner(self, settings, self.clusters, self.ring, self.signer)
+        self.restoration = TreeRestoration(self, self.owner)
+        self.cache_holders = CacheHolders(self, settings, self.owner, self.restoration)
+        self.summaries = SummaryServer(
+            self, settings, self.owner, self.cache_holders, self.restoration
         )
-        self._build_owner(settings)
+        self.registry = Registry(
+            self,
+            settings,
+            self.owner,
+            self.summaries,
+            self.restoration,
+            self.policies,
+            self.guard,
+        )
+        self.rebalance = Rebalance(self, settings, self.owner)
+        self.registry_merge = RegistryMerge(
+            self, settings, self.clusters, self.owner, self.registry, self.summaries
+        )
+        self.arc_merge = ArcMerge(self, self.clusters, self.owner, self.summaries)
+
+    def _build_hosting(self, settings: Settings) -> None:
+        """Build the machines that host virtual nodes of others' trees."""
+        view = self.view
         relays = Relays(self, view.peers, view.tiered_peers, self._passes_on, self._may_delegate)
         self.notices = GapNotices(self)
         self.hosting = Hosting(
@@ -229,6 +275,9 @@ class Node:
         self.host_offers = HostOffers(
             self, settings, self.hosting.assigned, self.clusters.idle_peers
         )
+
+    def _build_publisher(self, settings: Settings) -> None:
+        """Build the machines that find trees and send events there."""
         replicas = ReplicaSelector.configured(self.me, settings.tree, self.health, self.processors)
         locations = LocationCache.configured(settings.tree, replicas)
         finding = (self, settings, self.crawl, self.ring, locations)
@@ -239,14 +288,24 @@ class Node:
             self.incarnation,
             self.finder,
             locations,
-            points,
+            self.access_points,
             self.history,
             self.hosting.copies,
             self.proofs,
         )
         self.publications = Publications(self, self.publisher, self.policies)
-        self._build_subscriber(settings)
+
+    def _build_subscriber(self, settings: Settings) -> None:
+        """Build the machines that register subscriptions and show deliveries."""
+        own = OwnToken(Tokens(self.signer), self.incarnation, self.now)
+        self.registrar = Registrar(
+            self, settings, self.incarnation, self.ring, self.guard.is_leaf, own.token
+        )
+        self.receiver = Receiver(self, settings, self.history, self.incarnation, own)
         self.delegation = Delegation(self, self.hosting.copies, self.holding)
+
+    def _build_clients(self, settings: Settings) -> None:
+        """Build the machines that answer programs and operators, and those of streams."""
         self.clients = LocalClients(
             self,
             self.incarnation,
@@ -276,14 +335,17 @@ class Node:
             self.driver.logs,
             self.ring,
             self.owner,
-            view.peers,
+            self.view.peers,
             self.incarnation,
             self.driver.wall,
             self._carry_out,
             self.clients.client_closed,
             self.guard.is_keyed,
         )
-        self.machines: tuple[Machine, ...] = (
+
+    def _in_order(self) -> tuple[Machine, ...]:
+        """Return all machines, in the order in which they hear local events."""
+        return (
             self.access_points,
             self.view,
             self.crawl,
@@ -322,45 +384,6 @@ class Node:
             self.clock_offsets,
             *self.streams.machines,
         )
-        self.turns.build(self.machines)
-        self._listen()
-        self._commands = self.carriers()
-
-    def _offered_load(self) -> int:
-        """Per cent of what this node can host that is asked of it: all where it is sub-healthy, so
-        that others are recruited first."""
-        return self.hosting.load if self.health.own is None else 100
-
-    def _build_subscriber(self, settings: Settings) -> None:
-        """Build the machines that register subscriptions and show deliveries."""
-        own = OwnToken(Tokens(self.signer), self.incarnation, self.now)
-        self.registrar = Registrar(
-            self, settings, self.incarnation, self.ring, self.guard.is_leaf, own.token
-        )
-        self.receiver = Receiver(self, settings, self.history, self.incarnation, own)
-
-    def _build_owner(self, settings: Settings) -> None:
-        """Build the machines that decide about the trees that this node owns."""
-        self.owner = Owner(self, settings, self.clusters, self.ring, self.signer)
-        self.restoration = TreeRestoration(self, self.owner)
-        self.cache_holders = CacheHolders(self, settings, self.owner, self.restoration)
-        self.summaries = SummaryServer(
-            self, settings, self.owner, self.cache_holders, self.restoration
-        )
-        self.registry = Registry(
-            self,
-            settings,
-            self.owner,
-            self.summaries,
-            self.restoration,
-            self.policies,
-            self.guard,
-        )
-        self.rebalance = Rebalance(self, settings, self.owner)
-        self.registry_merge = RegistryMerge(
-            self, settings, self.clusters, self.owner, self.registry, self.summaries
-        )
-        self.arc_merge = ArcMerge(self, self.clusters, self.owner, self.summaries)
 
     def _proven(self, dispatch: Callable[[Peer, Message], None]) -> Callable[[Peer, Message], None]:
         """`dispatch`, of what is left of messages without events that are not signed, where that is
