@@ -52,6 +52,7 @@ from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.shards.log_disk import FileLogDisk
+from canopy.wire.state_file import StateCommits
 from canopy.wire.transport.accept_limits import whose
 from canopy.wire.transport.acceptor import accept_all
 from canopy.wire.transport.connection import Connection
@@ -382,36 +383,39 @@ class TrioDriver:
             task_status.started()
             nursery.start_soon(self._tick)
             if self._folder is not None:
-                nursery.start_soon(self._hear_of_stores, self._folder)
+                state = self._folder.state
+                nursery.start_soon(self._hear, state.on_durable, partial(self._stored, state))
             if isinstance(self.logs, FileLogDisk):
-                nursery.start_soon(self._take_from_disk, self.logs)
+                answers = partial(self._disk_answered, self.logs)
+                nursery.start_soon(self._hear, self.logs.on_answers, answers)
             for listener in listeners:
                 nursery.start_soon(accept_all, listener, self._admits, self._accept, nursery)
 
-    async def _hear_of_stores(self, folder: DataFolder) -> None:
-        """Tell the node which records have become durable behind its turns."""
+    async def _hear(
+        self, listen: Callable[[Callable[[], None]], None], handle: Callable[[], None]
+    ) -> None:
+        """Call `handle` whenever another thread rings, by the function that `listen` gets."""
         with contextlib.closing(Bell()) as bell:
-            folder.state.on_durable(bell.ring)
-            bell.ring()  # for what became so before
+            listen(bell.ring)
+            bell.ring()  # for what happened before
             while True:
                 await bell.heard()
-                try:
-                    ticket = folder.state.take()
-                except FolderError:
-                    self._silence()
-                    raise
-                if ticket:
-                    self.turn(self.node.on_stored, ticket)
+                handle()
 
-    async def _take_from_disk(self, shards: FileLogDisk) -> None:
+    def _stored(self, state: StateCommits) -> None:
+        """Tell the node which records have become durable behind its turns."""
+        try:
+            ticket = state.take()
+        except FolderError:
+            self._silence()
+            raise
+        if ticket:
+            self.turn(self.node.on_stored, ticket)
+
+    def _disk_answered(self, shards: FileLogDisk) -> None:
         """Pass the results of its shards' disk to the node, all that are there in one turn."""
-        with contextlib.closing(Bell()) as bell:
-            shards.on_answers(bell.ring)
-            bell.ring()  # for what has been answered already
-            while True:
-                await bell.heard()
-                if events := shards.take():
-                    self.turn(self.node.on_disk, events)
+        if events := shards.take():
+            self.turn(self.node.on_disk, events)
 
     def recheck(self) -> None:
         """Check the node at the other end of each connection again, whose certificate may have

@@ -253,7 +253,7 @@ def _maker_of(shape: Shape) -> _Maker | None:
     end = 0
     for term in terms:
         begin, end = end, end + sum(piece in ("'", "0") for piece in term[1::2])
-        make = _term(term)
+        make = _whole(term)
         if make is None:
             return None
         makers.append((make, begin, end))
@@ -295,11 +295,6 @@ def _terms(shape: Shape) -> list[Shape]:
 
 
 @lru_cache(maxsize=SHAPES)
-def _term(shape: Shape) -> _Maker | None:
-    """`_whole` for one term of a conjunction."""
-    return _whole(shape)
-
-
 def _whole(shape: Shape) -> _Maker | None:
     """Return what builds the tree of a text of this shape from its constants; None if the shape
     does not determine the tree."""
