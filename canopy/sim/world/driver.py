@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from canopy.sim.world.disk import Disk, SimulatedDiskError
 from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.network import Network
-from canopy.sim.world.processor import CHARGED, Processor, SharedProcessors
+from canopy.sim.world.processor import CHARGED, Processor
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.traffic import Traffic
 from node import Credentials, LocalNode
@@ -110,8 +110,6 @@ class SimDriver:
         self.alive = True
         self.processor: Processor | None = None
         """The cost of its work; None: work takes no time."""
-        self.shared: SharedProcessors | None = None
-        """The processors of its machine, if other processes use them as well."""
         self.sent = world.traffic.sent
         self._began = world.now
         self._ended = 0.0  # once it is not alive
@@ -123,8 +121,6 @@ class SimDriver:
         self._tick_at = -1.0  # virtual time of the earliest tick on the heap, -1: none
         self._paused = False
         self._syncing = False  # or working: it takes nothing in, and nothing leaves yet
-        self._is_waiting = False  # for a processor …
-        self._has_processor = False  # … and has one, of those that it shares
         self._stored = False  # in this turn
         self._ticket = 0  # of what was stored behind a turn
         self._stores_behind = False  # a sync of that is under way
@@ -232,7 +228,7 @@ class SimDriver:
 
     def arrived(self, connection: int, frame: Frame) -> None:
         """Handle a frame that arrived. (Most inputs are frames, so this skips the general path.)"""
-        if self._stands or self.shared is not None:
+        if self._stands:
             self._input("on_frames", connection, (frame,))
             return
         self._begin()
@@ -299,43 +295,11 @@ class SimDriver:
 
     @property
     def _stands(self) -> bool:
-        return self._paused or self._syncing or self._is_waiting
-
-    def _ask_for_processor(self) -> bool:
-        """Return whether the process has to wait for a processor of its machine. It may have got
-        one, and have used it, when this returns."""
-        if self.shared is None or self.processor is None or self._has_processor:
-            return False
-        self._is_waiting = True
-        self.shared.ask(self._got_processor)
-        return True
-
-    def _got_processor(self) -> None:
-        """Run one turn: the first waiting input, or a tick."""
-        self._is_waiting = False
-        self._has_processor = True
-        if self.alive and not self._paused:
-            if self._inputs:
-                name, arguments = self._inputs.popleft()
-                self._input(name, *arguments)
-            else:
-                self._due()
-        if not self._syncing:
-            self._give_processor_back()
-
-    def _give_processor_back(self) -> None:
-        if self._has_processor:
-            self._has_processor = False
-            assert self.shared is not None
-            self.shared.release()
+        return self._paused or self._syncing
 
     def _input(self, name: str, *arguments: Any) -> None:
         if self._stands:
             self._inputs.append((name, arguments))
-            return
-        if self.shared is not None and not self._has_processor and self.processor is not None:
-            self._inputs.append((name, arguments))
-            self._ask_for_processor()
             return
         if name == "drain":
             self._world.draining(self.name)
@@ -352,8 +316,6 @@ class SimDriver:
 
     def _catch_up(self) -> None:
         while self._inputs and self.alive and not self._stands:
-            if self._ask_for_processor():
-                return
             name, arguments = self._inputs.popleft()
             self._input(name, *arguments)
         self._after()
@@ -396,7 +358,6 @@ class SimDriver:
     def _synced(self) -> None:
         """Release the waiting output and inputs: the work is done and the disk has synced."""
         self._syncing = False
-        self._give_processor_back()
         if not self.alive:
             return
         self.worked += self._work
@@ -432,11 +393,8 @@ class SimDriver:
     def _tick(self, at: float) -> None:
         if not self.alive or at != self._tick_at:
             return  # overtaken by an earlier one
-        if self._stands:
-            self._tick_at = -1.0  # `_catch_up` sees to it
-            return
         self._tick_at = -1.0
-        if not self._ask_for_processor():
+        if not self._stands:  # else `_catch_up` sees to it
             self._due()
 
     def _due(self) -> None:
@@ -452,10 +410,8 @@ class SimDriver:
     schemas = None
     """No schemas: programs may publish any event."""
 
-    @property
-    def processors(self) -> int:
-        """The number of processors of its machine; 1 if it does not share them."""
-        return 1 if self.shared is None else self.shared.count
+    processors = 1
+    """The number of processors of its machine."""
 
     def dial(self, address: str) -> int:
         """Dial from this node's host (overlay.links.events.Transport)."""

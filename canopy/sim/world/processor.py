@@ -12,8 +12,7 @@ product need not know.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -56,28 +55,3 @@ class Processor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tree, in seconds. `alone`: the number of events without a `match` record; the first visit of
         each is not a further tree."""
         return alone * self.per_match + (visits - alone) * self.per_further
-
-
-class SharedProcessors:
-    """The processors of one machine, shared by several processes: each turn needs one, and waiting
-    processes get them in the order of their requests."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._free = count
-        self._waiting: deque[Callable[[], None]] = deque()
-
-    def ask(self, granted: Callable[[], None]) -> None:
-        """Call `granted` when a processor is free, perhaps at once; `release` must follow."""
-        if self._free:
-            self._free -= 1
-            granted()
-        else:
-            self._waiting.append(granted)
-
-    def release(self) -> None:
-        """End a turn: the next waiting process gets the processor."""
-        if self._waiting:
-            self._waiting.popleft()()
-        else:
-            self._free += 1

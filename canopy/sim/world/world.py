@@ -27,7 +27,7 @@ from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, Simula
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
 from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.network import Network
-from canopy.sim.world.processor import Processor, SharedProcessors
+from canopy.sim.world.processor import Processor
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.signer import (
@@ -79,6 +79,8 @@ CLIENT = 1
 class World(Scheduler):
     """The nodes of a simulation, their network and their clients, reproducible by seed."""
 
+    driver_type: Callable[..., SimDriver] = SimDriver
+
     def __init__(
         self,
         seed: int | str,
@@ -113,8 +115,6 @@ class World(Scheduler):
         """The conditions of disks that are created from now on."""
         self.processor: Processor | None = None
         """The costs of processes that start from now on; None: their work takes no time."""
-        self.shared: SharedProcessors | None = None
-        """The machine of processes that start from now on, unless each has its own."""
         self.directory: dict[str, tuple[str, ...]] = {}
         """The directory: the addresses that nodes published, by name."""
         self.places: dict[str, tuple[str, int]] = {}
@@ -158,10 +158,7 @@ class World(Scheduler):
         assert name not in self.drivers, f"there is a node {name} already"
         if self.roles is not None:
             self.roles.setdefault(name, Role.VOTER)
-        address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
-        if self.shared is not None:
-            address = f"11.0.0.1:{7000 + number}"
-        disk = self._new_disk(name, address)
+        disk = self._new_disk(name, self._address(number))
         self._peer_lists[name] = tuple(
             self.drivers[seed].disk.address if seed in self.drivers else seed for seed in seeds
         )
@@ -173,8 +170,8 @@ class World(Scheduler):
         """Copy the data folder of `name` and start a second process with it, at another address.
         Returns its name. The two have one id, and one of them has to stop."""
         number = len(self.drivers)
-        address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
-        disk = self.drivers[name].disk.copied(address, self.generator(f"copy {number}"))
+        generator = self.generator(f"copy {number}")
+        disk = self.drivers[name].disk.copied(self._address(number), generator)
         copy = f"n{number}"
         if self.roles is not None:
             self.roles[copy] = self.roles[name]
@@ -398,6 +395,10 @@ class World(Scheduler):
             if self.drivers[p.node].alive and p.published > last.get(p.node, -1.0)
         ]
 
+    def _address(self, number: int) -> str:
+        """Return the address of the node with this number: a machine of its own."""
+        return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
+
     def _new_disk(self, name: str, address: str) -> Disk:
         node = f"{self._ids.getrandbits(64):016x}"
         self.identities[node] = name
@@ -419,8 +420,8 @@ class World(Scheduler):
             return False
         whose = disk.node if disk.node in self._wiped else name
         rng = self.generator(f"{whose}/{disk.incarnation}")
-        driver = SimDriver(self, name, disk, rng.random() * CLOCKS)
-        driver.processor, driver.shared = self.processor, self.shared
+        driver = self.driver_type(self, name, disk, rng.random() * CLOCKS)
+        driver.processor = self.processor
         if name in self.drivers:
             self._lived += self.drivers[name].lived
         self.drivers[name] = driver

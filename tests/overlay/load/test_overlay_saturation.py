@@ -7,11 +7,10 @@ from collections import Counter
 from functools import cache
 
 from canopy.sim.world.clients import Publication
-from canopy.sim.world.processor import Processor, SharedProcessors
-from canopy.sim.world.world import World
+from canopy.sim.world.processor import Processor
 from canopy.wire.transport.codec import WireCodec
-from overlay.settings import Settings
 from overlay.upper_tree.owner.constants import TARGET
+from tests.support.shared_processors import SharingWorld
 
 NODES, PROCESSORS = 8, 2
 SLOWER = 20
@@ -36,8 +35,7 @@ class Saturated:
     and programs at four others want a quarter of the events each."""
 
     def __init__(self, seed: int) -> None:
-        self.world = world = World(seed, WireCodec(), Settings())
-        world.shared = SharedProcessors(PROCESSORS)
+        self.world = world = SharingWorld(seed, WireCodec(), PROCESSORS)
         self.changes: list[float] = []
         world.recorder.listen = lambda node, kind, fields: (
             self.changes.append(world.now) if kind == "map" else None
