@@ -163,23 +163,18 @@ class FaultInjector:
         """Block, slow or restore links between processes."""
         network = self.world.network
         match fault.do:
-            case "sever":
-                network.sever(*nodes)
             case "partition":
                 groups = [[self.names[n] for n in group] for group in fault.groups]
                 network.partition(groups or [[name] for name in nodes])
-            case "block":
-                network.block(*nodes)
-            case "clog":
-                network.clog(*nodes)
-            case "unclog":
-                network.unclog(*nodes)
-                self._link_restored(tuple(nodes))
             case "heal":
                 network.heal()
                 for way in list(self._closed):
                     self._link_restored(way)
-        if fault.do not in ("unclog", "heal"):
+            case _:
+                getattr(network, fault.do)(*nodes)
+        if fault.do == "unclog":
+            self._link_restored(tuple(nodes))
+        elif fault.do != "heal":
             self._closed.setdefault(tuple(nodes), self.world.now)
 
     def _link_restored(self, way: tuple[str, ...]) -> None:
