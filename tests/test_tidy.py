@@ -262,7 +262,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.sim.scenario": (*CORE, "canopy.sim.world", "canopy.sim.checks"),
     "canopy.sim.soak": (*CORE, "canopy.sim.world", "canopy.sim.checks", "canopy.sim.scenario"),
     "canopy.feeds": ("overlay.client", "overlay.stream_client", "overlay.phrases", "matching"),
-    "canopy.tui": ("canopy.client", "canopy.wire.folder", "canopy.wire.durable", *CLIENT),
+    "canopy.tui": (
+        *("canopy.client", "canopy.feeds", "canopy.wire.folder", "canopy.wire.durable", *CLIENT),
+    ),
     "canopy.sync": ("canopy.client", "canopy.sinks", "canopy.wire.durable", "streams", *CLIENT),
     "canopy.spark": ("canopy.client", "streams", *CLIENT),
     "canopy.gateway": (

@@ -25,7 +25,6 @@ from typing import IO, Final
 from textual.widgets import Input
 
 from bench.lab.record import ROOT
-from canopy.feeds.objects import delivery_object
 from canopy.tui.app import CanopyApp
 from canopy.tui.model.requester import connector
 from canopy.tui.widgets.selector_input import SelectorInput
@@ -46,7 +45,7 @@ FIRST_PORT: Final = 4480
 
 async def terminal(data: Path, picture: Path, publish: Callable[[], None]) -> None:
     """Subscribe in the terminal UI of a node, publish, and leave its screen as `picture`."""
-    app = CanopyApp(connector(str(data)), delivery_object)
+    app = CanopyApp(connector(str(data)))
     async with app.run_test(size=SIZE) as pilot:
 
         async def until(holds: Callable[[], object]) -> None:

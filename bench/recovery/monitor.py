@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from bench.lab.record import ROOT
-from canopy.feeds.objects import delivery_object
 from canopy.tui.app import CanopyApp
 from canopy.tui.model.requester import Connector, connector
 
@@ -73,7 +72,7 @@ class Monitor:
 async def watch(connect: Connector, next_line: Callable[[], str]) -> None:
     """Show the overlay of the node that `connect` connects to, and write a picture for each line;
     an empty one is the end. `next_line` may block."""
-    app = CanopyApp(connect, delivery_object)
+    app = CanopyApp(connect)
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("2")
         while line := await asyncio.to_thread(next_line):

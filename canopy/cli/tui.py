@@ -24,8 +24,7 @@ def tui(fresh: bool, connect: str | None, wait: float) -> int:
     canopy tui --fresh
     """
     require("tui")
-    from canopy.feeds.objects import delivery_object
     from canopy.tui.app import run
 
     open_client(connect, wait).close()
-    return run(connect, delivery_object, fresh, seal_file())
+    return run(connect, fresh, seal_file())

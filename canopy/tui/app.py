@@ -24,7 +24,7 @@ from canopy.tui.model.attachment import Attachment, Changes
 from canopy.tui.model.requester import Connector, connector
 from canopy.tui.model.saved import SavedSubscriptions, saved_path
 from canopy.tui.screens.base import MainScreen
-from canopy.tui.screens.export import AsObject, write_new
+from canopy.tui.screens.export import write_new
 from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen
 from canopy.tui.screens.overlay import OverlayScreen
@@ -114,9 +114,8 @@ OK, FAILURE, USAGE, UNREACHABLE, DENIED, TIME_OUT = 0, 1, 2, 3, 4, 5
 
 
 class CanopyApp(App[int]):
-    """The terminal UI of the node that `connect` connects to. `as_object` makes the JSON of events
-    that are copied and saved; `saved` keeps the subscriptions (None: they are not kept); `fresh`
-    starts without them."""
+    """The terminal UI of the node that `connect` connects to. `saved` keeps the subscriptions
+    (None: they are not kept); `fresh` starts without them."""
 
     TITLE = "canopy"
     CSS_PATH = "canopy.tcss"
@@ -149,7 +148,6 @@ class CanopyApp(App[int]):
     def __init__(
         self,
         connect: Connector,
-        as_object: AsObject,
         saved: SavedSubscriptions | None = None,
         fresh: bool = False,
     ) -> None:
@@ -162,7 +160,7 @@ class CanopyApp(App[int]):
         self._painting = False
         # No animations: over a slow line every frame costs.
         self.animation_level = "none"
-        self.add_mode("live", lambda: LiveScreen(self.attachment, time.monotonic, as_object))
+        self.add_mode("live", lambda: LiveScreen(self.attachment, time.monotonic))
         self.add_mode("overlay", lambda: OverlayScreen(self.attachment, time.monotonic))
         self.add_mode("streams", lambda: StreamsScreen(self.attachment, time.monotonic))
 
@@ -282,11 +280,9 @@ class CanopyApp(App[int]):
         return lambda: self.attachment.feed_telemetry(period, on_reply)
 
 
-def run(
-    connect: str | None, as_object: AsObject, fresh: bool = False, seal: str | None = None
-) -> int:
+def run(connect: str | None, fresh: bool = False, seal: str | None = None) -> int:
     """Run the UI on the node of the data folder `connect` (None: the default one), if `fresh`
-    without the saved subscriptions. `as_object` makes JSON of a delivery; `seal`: a seal file.
+    without the saved subscriptions. `seal`: a seal file.
 
     Returns the exit code. Without a terminal or a running node it prints a message and returns.
     """
@@ -301,7 +297,7 @@ def run(
         if isinstance(error, DeniedError):
             return DENIED
         return TIME_OUT if isinstance(error, CommandTimeoutError) else UNREACHABLE
-    app = CanopyApp(attach, as_object, saved=SavedSubscriptions(saved_path(connect)), fresh=fresh)
+    app = CanopyApp(attach, saved=SavedSubscriptions(saved_path(connect)), fresh=fresh)
     app.tracebacks = bool(os.environ.get("CANOPY_DEBUG"))
     app.call_later(app.leave_on_signals)
     app.run()

@@ -19,7 +19,7 @@ from canopy.client.errors import CommandFailed, CommandTimeoutError, ControlErro
 from canopy.client.resubscription import Backoff
 from canopy.client.seals import open_seals
 from canopy.tui.constants import CONNECT_TIMEOUT, IDLE_CHECK, REQUEST_TIMEOUT, REQUESTS
-from canopy.tui.model.inbox import Inbox
+from canopy.tui.model.inbox import Inbox, Worker
 from overlay.client import CREDIT, Command, Failed, GetStatus, Reply
 
 LOST = (ControlError, OSError)
@@ -63,27 +63,21 @@ class PendingRequest(NamedTuple):
     timeout: float
 
 
-class Requester:
+class Requester(Worker):
     """The thread for requests. Start it once; `stop` ends it within `IDLE_CHECK`."""
 
     def __init__(self, connect: Connector, inbox: Inbox, on_state: OnState) -> None:
+        super().__init__("canopy-requests", inbox)
         self._connect = connect
-        self._inbox = inbox
         self._on_state = on_state
         self._queue: deque[PendingRequest] = deque()
         self._wake = threading.Condition()
-        self._stopping = False
         self._up = False
-        self._thread = threading.Thread(target=self._run, name="canopy-requests", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread, which connects."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Make no further requests. Does not wait for the current one."""
+        super().stop()
         with self._wake:
-            self._stopping = True
             self._wake.notify_all()
 
     def ask(
@@ -113,7 +107,7 @@ class Requester:
 
     def _run(self) -> None:
         backoff = Backoff()
-        while not self._stopping:
+        while not self._stop.is_set():
             try:
                 client = self._connect()
             except LOST as error:
@@ -147,13 +141,13 @@ class Requester:
             self._answer(request, Failed(0, "unknown", f"the node is gone: {reason}"))
         self._report(False, reason, wait)
         with self._wake:
-            self._wake.wait_for(lambda: self._stopping, wait)
+            self._wake.wait_for(self._stop.is_set, wait)
 
     def _serve(self, client: ControlClient) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._stopping or self._queue, IDLE_CHECK)
-                if self._stopping:
+                self._wake.wait_for(lambda: self._stop.is_set() or self._queue, IDLE_CHECK)
+                if self._stop.is_set():
                     return
                 request = self._queue.popleft() if self._queue else None
             if request is None:

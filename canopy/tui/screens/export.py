@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
-from textual.widgets import Button, Checkbox, Input, Label, Static
+from textual.widgets import Checkbox, Input, Label, Static
 
+from canopy.feeds.objects import delivery_object
 from canopy.tui.model.log import LogRow
+from canopy.tui.screens.dialog import Dialog
 from overlay.client import Delivery
 from overlay.phrases import counted, shown_json
 
 # --- events as JSON text, and files of them ---
-
-AsObject: TypeAlias = Callable[[Delivery], dict[str, Any]]
-"""Returns the JSON object of a delivery; `canopy tui` passes that of `canopy sub --json`."""
 
 
 def delivery_of(row: LogRow, key: int | None) -> Delivery:
@@ -30,9 +25,10 @@ def delivery_of(row: LogRow, key: int | None) -> Delivery:
     return found or next(iter(row.deliveries.values()))
 
 
-def event_json(row: LogRow, key: int | None, as_object: AsObject) -> str:
-    """Return the event as JSON on one line, as it was delivered to the subscription `key`."""
-    return shown_json(json.dumps(as_object(delivery_of(row, key)), ensure_ascii=False))
+def event_json(row: LogRow, key: int | None) -> str:
+    """Return the event as it was delivered to the subscription `key`, as a line of `canopy sub
+    --json`."""
+    return shown_json(json.dumps(delivery_object(delivery_of(row, key)), ensure_ascii=False))
 
 
 def file_name(row: LogRow) -> str:
@@ -53,38 +49,27 @@ def write_new(path: Path, lines: Sequence[str]) -> None:
             raise
 
 
-class ExportDialog(ModalScreen[str]):
+class ExportDialog(Dialog[str]):
     """Saves events, and returns a line about them. `key`: the subscription whose deliveries are
     saved (None: the first delivery of each event)."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
-
-    def __init__(
-        self, row: LogRow, shown: Sequence[LogRow], key: int | None, as_object: AsObject
-    ) -> None:
-        super().__init__()
-        self._as_object = as_object
+    def __init__(self, row: LogRow, shown: Sequence[LogRow], key: int | None) -> None:
+        super().__init__("Save as JSON", "Enter save · Esc cancel", "Save")
         self._row = row
         self._shown = shown
         self._key = key
 
-    def compose(self) -> ComposeResult:
-        """Yield the file's name, the choice of events, and the buttons."""
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = "Save as JSON"
-            dialog.border_subtitle = "Enter save · Esc cancel"
-            yield Label("The file (an existing one is not replaced)")
-            path = Input(file_name(self._row), id="path", select_on_focus=False)
-            path.cursor_blink = False
-            yield path
-            count = counted(len(self._shown), "shown event")
-            every = Checkbox(f"all {count}, one on each line", id="all")
-            every.BUTTON_INNER = " "
-            yield every
-            yield Static(id="verdict", markup=False)
-            with Horizontal(classes="buttons"):
-                yield Button("Save", variant="success", id="ok")
-                yield Button("Cancel", id="cancel")
+    def fields(self) -> ComposeResult:
+        """Yield the file's name, and the choice of events."""
+        yield Label("The file (an existing one is not replaced)")
+        path = Input(file_name(self._row), id="path", select_on_focus=False)
+        path.cursor_blink = False
+        yield path
+        count = counted(len(self._shown), "shown event")
+        every = Checkbox(f"all {count}, one on each line", id="all")
+        every.BUTTON_INNER = " "
+        yield every
+        yield Static(id="verdict", markup=False)
 
     def on_mount(self) -> None:
         """Put the cursor into the field for the file's name."""
@@ -98,22 +83,12 @@ class ExportDialog(ModalScreen[str]):
         if entry.value in names:
             entry.value = names[event.value]
 
-    def on_input_submitted(self) -> None:
-        """Save the events: Enter was pressed in the name."""
-        self._finish()
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Save the events, or close the dialog."""
-        if event.button.id == "ok":
-            self._finish()
-        else:
-            self.dismiss("")
-
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Save the events, and return a line about them."""
         rows = self._shown if self.query_one("#all", Checkbox).value else [self._row]
         path = Path(self.query_one("#path", Input).value.strip()).expanduser()
         try:
-            write_new(path, [event_json(row, self._key, self._as_object) for row in rows])
+            write_new(path, [event_json(row, self._key) for row in rows])
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ of no user
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             self.query_one("#verdict", Static).update(f"✗ {reason}")

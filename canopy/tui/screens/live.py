@@ -22,7 +22,7 @@ from canopy.tui.constants import (
 from canopy.tui.model.attachment import Attachment, Changes, SubscriptionEntry
 from canopy.tui.model.log import LogRow, SortOrder
 from canopy.tui.screens.base import MainScreen
-from canopy.tui.screens.export import AsObject, ExportDialog, delivery_of, event_json
+from canopy.tui.screens.export import ExportDialog, delivery_of, event_json
 from canopy.tui.screens.publish import PublishDialog
 from canopy.tui.screens.subscribe import SubscribeDialog, SubscriptionRequest
 from canopy.tui.widgets.detail import DetailPane
@@ -148,11 +148,8 @@ class LiveScreen(MainScreen):
         Binding("o", "app.other_screen", "Overlay", tooltip="Node, ring and trees"),
     ]
 
-    def __init__(
-        self, attachment: Attachment, clock: Callable[[], float], as_object: AsObject
-    ) -> None:
+    def __init__(self, attachment: Attachment, clock: Callable[[], float]) -> None:
         super().__init__(attachment, clock)
-        self._as_object = as_object
         self._listed: tuple[int, ...] = ()  # subscriptions that the columns were made for
         self._columns: dict[int | None, tuple[str, ...]] = {}  # chosen, by subscription
 
@@ -413,11 +410,17 @@ class LiveScreen(MainScreen):
         self.add_class("-details")
         self.query_one(DetailPane).tab = "event"
 
-    def action_why(self) -> None:
-        """Ask why the selected (or newest) event was delivered."""
+    def _chosen_row(self) -> LogRow | None:
+        """Return the selected, or else the newest event; None, with a notice, if there is none."""
         row = self.query_one(EventStream).ensure_cursor()
         if row is None:
             self.notify("No event yet.", timeout=2)
+        return row
+
+    def action_why(self) -> None:
+        """Ask why the selected (or newest) event was delivered."""
+        row = self._chosen_row()
+        if row is None:
             return
         self._show_row(row)
         self.add_class("-details")
@@ -441,11 +444,10 @@ class LiveScreen(MainScreen):
 
     def action_copy(self) -> None:
         """Copy the selected (or newest) event to the terminal's clipboard, by OSC 52."""
-        row = self.query_one(EventStream).ensure_cursor()
+        row = self._chosen_row()
         if row is None:
-            self.notify("No event yet.", timeout=2)
             return
-        text = event_json(row, self.query_one(SubscriptionList).chosen, self._as_object)
+        text = event_json(row, self.query_one(SubscriptionList).chosen)
         if len(text.encode()) > CLIPBOARD_BYTES:
             self.notify("too long for the terminal's clipboard; x saves it", severity="warning")
             return
@@ -454,12 +456,11 @@ class LiveScreen(MainScreen):
 
     def action_export(self) -> None:
         """Open the dialog that saves events."""
-        row = self.query_one(EventStream).ensure_cursor()
+        row = self._chosen_row()
         if row is None:
-            self.notify("No event yet.", timeout=2)
             return
         shown, chosen = list(self.attachment.log.view), self.query_one(SubscriptionList).chosen
-        dialog = ExportDialog(row, shown, chosen, self._as_object)
+        dialog = ExportDialog(row, shown, chosen)
         self.app.push_screen(dialog, lambda line: self._after_change(line or ""))
 
     def action_publish(self) -> None:

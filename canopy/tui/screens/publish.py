@@ -4,113 +4,64 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from msgspec.structs import replace
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
-from textual.widgets import Button, Label, Static, TextArea
+from textual.widgets import Label, Static, TextArea
 
+from canopy.feeds.drafts import BadEventError, check_size
+from canopy.feeds.elements import object_element
+from canopy.feeds.jsontext import parse
 from canopy.tui.constants import DRAFT_CHARACTERS
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.log import LogRow
-from matching import Value, check_value
+from canopy.tui.screens.dialog import Dialog
 from overlay.client import Draft, Failed, Publish, Published, Reply
 from overlay.phrases import counted
 
-# --- a test event from typed text: a flat JSON object (docs/reference/formats.md) ---
-#
-# Nested values become the payload; an event without an `id` is given one, so that it can be
-# explained afterwards.
-
-
-class DraftError(ValueError):
-    """The text is not a valid event; the message says why."""
-
 
 def parse_draft(text: str, assigned_id: str) -> Draft:
-    """Return the event that `text` describes. Raises DraftError."""
+    """Return the event in a typed JSON object, by the rules of `canopy pub`
+    (docs/reference/formats.md); with `assigned_id` if it has no id, so that it can be explained
+    afterwards. Raises BadEventError."""
     if len(text) > DRAFT_CHARACTERS:
-        raise DraftError(f"longer than {DRAFT_CHARACTERS:,} characters")
-    try:
-        fields = json.loads(text, object_pairs_hook=_once, parse_constant=_constant)
-    except json.JSONDecodeError as error:
-        raise DraftError(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
-    except RecursionError:
-        raise DraftError("nested too deeply") from None
-    except ValueError as error:
-        raise DraftError(str(error)) from error
-    if not isinstance(fields, dict):
-        raise DraftError('an event is a JSON object: {"name": value, …}')
-    attributes: dict[str, Value | None] = {}
-    nested: dict[str, Any] = {}
-    for name, value in fields.items():
-        if isinstance(value, dict | list):
-            nested[name] = value
-            continue
-        reason = None if value is None else check_value(value)
-        if reason is not None:
-            raise DraftError(f"{name!r}: {reason}")
-        attributes[name] = value
-    attributes.setdefault("id", assigned_id)
-    if not isinstance(attributes.get("type"), str):
-        attributes["type"] = "event"
-    if not nested:
-        return Draft(attributes)
-    return Draft(attributes, json.dumps(nested, ensure_ascii=False).encode(), "application/json")
-
-
-def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise DraftError(f"{name!r} is given twice")
-        fields[name] = value
-    return fields
-
-
-def _constant(word: str) -> None:
-    raise DraftError(f"{word} is not a value")
+        raise BadEventError(f"longer than {DRAFT_CHARACTERS:,} characters")
+    draft = object_element(parse(text.encode("utf-8", "surrogatepass"))).draft
+    check_size(draft)
+    return replace(draft, attributes={"id": assigned_id, **draft.attributes})
 
 
 EXAMPLE = {"type": "test", "message": "hello from the terminal", "magnitude": 5.5}
 
 
-class PublishDialog(ModalScreen[None]):
+class PublishDialog(Dialog[None]):
     """Publishes test events. It stays open after publishing, so that another event can follow."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Close"),
         Binding("ctrl+s", "publish", "Publish", priority=True),
     ]
 
     def __init__(self, attachment: Attachment, like: LogRow | None) -> None:
-        super().__init__()
+        super().__init__(
+            "Publish a test event", "Ctrl+S publish · Esc close", "Publish", cancel="Close"
+        )
         self._attachment = attachment
         attributes = EXAMPLE if like is None else like.event.attributes
         shown = {name: value for name, value in attributes.items() if name != "id"}
         text = json.dumps(shown, indent=2, ensure_ascii=False)
         self._draft: Draft | None = None
         self._event_id = ""
-        # Kept, not queried: a reply may come while the dialog is being removed.
         self._area = TextArea(text, id="json", tab_behavior="focus")
         self._area.cursor_blink = False
         self._verdict = Static(id="verdict", markup=False)
-        self._ok = Button("Publish", variant="success", id="ok")
 
-    def compose(self) -> ComposeResult:
-        """Yield the text, the result of its check, and the buttons."""
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = "Publish a test event"
-            dialog.border_subtitle = "Ctrl+S publish · Esc close"
-            yield Label("A flat JSON object; an id is added if it has none")
-            yield self._area
-            yield self._verdict
-            with Horizontal(classes="buttons"):
-                yield self._ok
-                yield Button("Close", id="cancel")
+    def fields(self) -> ComposeResult:
+        """Yield the text, and the result of its check."""
+        yield Label("A flat JSON object; an id is added if it has none")
+        yield self._area
+        yield self._verdict
 
     def on_mount(self) -> None:
         """Check the text and focus it."""
@@ -122,14 +73,11 @@ class PublishDialog(ModalScreen[None]):
         """Check the text after each change."""
         self._check()
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Publish, or close the dialog."""
-        if event.button.id == "ok":
-            self.action_publish()
-        else:
-            self.dismiss(None)
-
     def action_publish(self) -> None:
+        """Publish the event, as the button does."""
+        self.finish()
+
+    def finish(self) -> None:
         """Publish the event, and request a receipt."""
         draft = self._draft
         if draft is None:
@@ -160,13 +108,13 @@ class PublishDialog(ModalScreen[None]):
     def _check(self) -> None:
         try:
             self._draft = parse_draft(self._area.text, self._event_id)
-        except DraftError as error:
+        except BadEventError as error:
             self._draft = None
             self._show(f"✗ {error}")
         else:
             nested = " and a payload" if self._draft.payload else ""
             self._show(f"✓ an event of {counted(len(self._draft.attributes), 'attribute')}{nested}")
-        self._ok.disabled = self._draft is None
+        self.ok.disabled = self._draft is None
 
     def _show(self, text: str) -> None:
         self._verdict.update(text)

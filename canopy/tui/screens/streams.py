@@ -10,8 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.markup import escape
-from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Label, Static
+from textual.widgets import Input, Label, Static
 
 from canopy.client.seals import labelled, seal_of
 from canopy.client.streams.management import bounds
@@ -21,6 +20,7 @@ from canopy.tui.model.log import EventLog
 from canopy.tui.model.stream_reader import StreamReader
 from canopy.tui.model.text import short, show_time
 from canopy.tui.screens.base import MainScreen
+from canopy.tui.screens.dialog import Dialog
 from canopy.tui.widgets.event_columns import EventColumns
 from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.synced_table import SyncedTable
@@ -41,33 +41,23 @@ class ReplayRequest(NamedTuple):
     selector: str
 
 
-class ReplayDialog(ModalScreen[ReplayRequest | None]):
+class ReplayDialog(Dialog[ReplayRequest]):
     """Asks where to begin and for a selector, and checks both while they are typed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
-
     def __init__(self, stream: str) -> None:
-        super().__init__()
-        self._stream = stream
+        super().__init__(f"Read {stream}", "Enter read · Esc cancel", "Read")
         self._request: ReplayRequest | None = None
         self._from = Input("first", id="from")
         self._selector = Input(placeholder="total > 100; nothing: all events", id="selector")
         self._verdict = Static(id="verdict", markup=False)
-        self._ok = Button("Read", variant="success", id="ok")
 
-    def compose(self) -> ComposeResult:
-        """Yield the two fields, the result of their check, and the buttons."""
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = f"Read {self._stream}"
-            dialog.border_subtitle = "Enter read · Esc cancel"
-            yield Label("From: first, new, keys, an offset, or a time such as 2026-11-23T08:00")
-            yield self._from
-            yield Label("Events that this selector matches")
-            yield self._selector
-            yield self._verdict
-            with Horizontal(classes="buttons"):
-                yield self._ok
-                yield Button("Cancel", id="cancel")
+    def fields(self) -> ComposeResult:
+        """Yield the two fields, and the result of their check."""
+        yield Label("From: first, new, keys, an offset, or a time such as 2026-11-23T08:00")
+        yield self._from
+        yield Label("Events that this selector matches")
+        yield self._selector
+        yield self._verdict
 
     def on_mount(self) -> None:
         """Check the fields and focus the first."""
@@ -78,18 +68,8 @@ class ReplayDialog(ModalScreen[ReplayRequest | None]):
         """Check the fields after each change."""
         self._check()
 
-    def on_input_submitted(self) -> None:
-        """Return the request, if it is valid: Enter was pressed."""
-        self._done()
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Return the request, or cancel."""
-        if event.button.id == "ok":
-            self._done()
-        else:
-            self.dismiss(None)
-
-    def _done(self) -> None:
+    def finish(self) -> None:
+        """Return the request, if it is valid."""
         if self._request is None:
             self.app.bell()
         else:
@@ -109,7 +89,7 @@ class ReplayDialog(ModalScreen[ReplayRequest | None]):
             self._request = ReplayRequest(start, at, selector)
             said = "✓ " + ("all events" if not selector else "a valid selector")
         self._verdict.update(said)
-        self._ok.disabled = self._request is None
+        self.ok.disabled = self._request is None
 
 
 STREAM_COLUMNS = ("stream", "shards", "copies", "key", "ttl", "captures")

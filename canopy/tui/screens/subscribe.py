@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Label
+from textual.containers import Horizontal
+from textual.widgets import Input, Label
 
 from canopy.tui.constants import VALUE_SAMPLE, VALUES
 from canopy.tui.model.attachment import Attachment
+from canopy.tui.screens.dialog import Dialog
 from canopy.tui.widgets.selector_input import SelectorInput
 from matching import Value
 from overlay.client import LEVELS, Attributes, GetAttributes, Reply
@@ -28,50 +27,36 @@ class SubscriptionRequest(NamedTuple):
     level: int = 0  # priority, 1 (most urgent) to LEVELS; 0: none
 
 
-class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
-    """Asks for a selector, a name and a level. Returns the subscription to make; None if
-    cancelled."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Cancel"),
-    ]
+class SubscribeDialog(Dialog[SubscriptionRequest]):
+    """Asks for a selector, a name and a level. Returns the subscription to make."""
 
     def __init__(
         self, attachment: Attachment, selector: str = "", name: str = "", level: int = 0
     ) -> None:
-        super().__init__()
+        title = "Change the subscription" if selector else "New subscription"
+        super().__init__(title, "Tab complete · Enter subscribe · Esc cancel", "Subscribe")
         self._level = level
         self._attachment = attachment
-        self._selector = selector
         self._name = name
         self._names: tuple[str, ...] = ()
         self._entry = SelectorInput(selector, self._known, self._values_of)
 
-    def compose(self) -> ComposeResult:
-        """Yield selector, name, latency level and buttons."""
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = (
-                "Change the subscription" if self._selector else "New subscription"
-            )
-            dialog.border_subtitle = "Tab complete · Enter subscribe · Esc cancel"
-            yield Label("Deliver every event where")
-            yield self._entry
-            name = Input(self._name, "a name for it (optional)", id="name", max_length=60)
-            level = Input(
-                str(self._level or ""),
-                f"priority: 1 to {LEVELS}",
-                id="level",
-                type="integer",
-                restrict=f"[1-{LEVELS}]?",
-            )
+    def fields(self) -> ComposeResult:
+        """Yield selector, name and latency level."""
+        yield Label("Deliver every event where")
+        yield self._entry
+        name = Input(self._name, "a name for it (optional)", id="name", max_length=60)
+        level = Input(
+            str(self._level or ""),
+            f"priority: 1 to {LEVELS}",
+            id="level",
+            type="integer",
+            restrict=f"[1-{LEVELS}]?",
+        )
+        with Horizontal(classes="inputs"):
             for entry in (name, level):
                 entry.cursor_blink = False
-            with Horizontal(classes="inputs"):
-                yield name
-                yield level
-            with Horizontal(classes="buttons"):
-                yield Button("Subscribe", variant="success", id="ok", disabled=True)
-                yield Button("Cancel", id="cancel")
+                yield entry
 
     def on_mount(self) -> None:
         """Request the names of attributes."""
@@ -92,23 +77,13 @@ class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
 
     def on_selector_input_submitted(self) -> None:
         """Return the subscription: Enter was pressed in the selector."""
-        self._finish()
-
-    def on_input_submitted(self) -> None:
-        """Return the subscription: Enter was pressed in the name or the level."""
-        self._finish()
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Return the subscription, or cancel."""
-        if event.button.id == "ok":
-            self._finish()
-        else:
-            self.dismiss(None)
+        self.finish()
 
     def _enable(self) -> None:
-        self.query_one("#ok", Button).disabled = not self._entry.check.good
+        self.ok.disabled = not self._entry.check.good
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Return the subscription, if the selector is valid."""
         entry = self._entry
         if not entry.check.good:
             self.app.bell()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input, TextArea
 
-from canopy.feeds.objects import delivery_object
 from canopy.tui.app import UNREACHABLE, USAGE, run
 from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen
@@ -210,14 +209,14 @@ def test_an_absent_node_is_reported_in_one_line_with_its_exit_code(
 ) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert run(str(tmp_path / "nothing"), delivery_object) == UNREACHABLE
+    assert run(str(tmp_path / "nothing")) == UNREACHABLE
     error = capsys.readouterr().err
     assert "nothing" in error
     assert "Traceback" not in error
 
 
 def test_without_a_terminal_it_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(None, delivery_object) == USAGE
+    assert run(None) == USAGE
     assert "use `canopy sub`" in capsys.readouterr().err
 
 

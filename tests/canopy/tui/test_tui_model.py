@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canopy.client.resubscription import Backoff
+from canopy.feeds.drafts import BadEventError
 from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.rates import Rate, Rates, show_rate
-from canopy.tui.model.text import show_duration, show_payload, show_time, show_value
-from canopy.tui.screens.publish import DraftError, parse_draft
+from canopy.tui.model.text import show_payload, show_time, show_value
+from canopy.tui.screens.publish import parse_draft
 from overlay.client import Delivery, Event
 
 LIMIT = 6
@@ -172,20 +173,20 @@ def test_backoff_doubles_up_to_its_bound() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "line 1, column 1"),
+        ("", "at column 1"),
         ("[1]", "an event is a JSON object"),
-        ('{"a": 1, "a": 2}', "'a' is given twice"),
-        ('{"a": Infinity}', "Infinity is not a value"),
-        ('{"a": 1e999}', "'a': an infinity is no value"),
-        ('{"a": 9223372036854775808}', "'a': the integer does not fit in 64 bits"),
-        ('{"a": "\\ud800"}', "'a': the string has a lone surrogate"),
+        ('{"a": 1, "a": 2}', 'the name "a" is given twice'),
+        ('{"a": Infinity}', '"a": an infinity is no value'),
+        ('{"a": 1e999}', '"a": an infinity is no value'),
+        ('{"a": 9223372036854775808}', '"a": the integer does not fit in 64 bits'),
+        ('{"a": "\\ud800"}', '"a": the string has a lone surrogate'),
         ("[" * 100_000, "nested too deeply"),
         ('{"a": "' + "x" * 200_000 + '"}', "longer than"),
         ('{"a": ' + "9" * 5_000 + "}", ""),
     ],
 )
 def test_a_text_that_is_no_event_is_refused_with_a_reason(text: str, reason: str) -> None:
-    with pytest.raises(DraftError) as refused:
+    with pytest.raises(BadEventError) as refused:
         parse_draft(text, "x")
     assert reason in str(refused.value)
 
@@ -193,7 +194,7 @@ def test_a_text_that_is_no_event_is_refused_with_a_reason(text: str, reason: str
 def test_a_draft_keeps_all_that_was_typed() -> None:
     draft = parse_draft('{"id": 7, "type": 3, "big": 9007199254740993, "n": null, "o": {}}', "x")
     assert draft.attributes == {"id": 7, "type": "event", "big": 9007199254740993, "n": None}
-    assert draft.payload == b'{"o": {}}'
+    assert draft.payload == b'{"o":{},"type":3}'
     assert parse_draft("{}", "x").attributes == {"id": "x", "type": "event"}
 
 
@@ -208,9 +209,6 @@ def test_values_and_times_for_people() -> None:
     ]  # fmt: skip
     assert show_time(0.0) == ""
     assert show_time(1e300) == "?"
-    assert [show_duration(s) for s in (4, 200, 7_500, 100_000)] == [
-        "4 s", "3 min 20 s", "2 h 05 min", "1 d 3 h",
-    ]  # fmt: skip
 
 
 def test_payloads_are_shown_as_json_text_or_bytes() -> None:

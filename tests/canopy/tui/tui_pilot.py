@@ -9,7 +9,6 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from canopy.feeds.objects import delivery_object
 from canopy.tui.app import CanopyApp
 from canopy.tui.model.requester import Connector
 from canopy.tui.model.saved import SavedSubscriptions
@@ -96,7 +95,7 @@ def play(
     async def run() -> None:
         node = FakeNode()
         node.running = up
-        app = CanopyApp(connect or node.connect, delivery_object, saved=saved, fresh=fresh)
+        app = CanopyApp(connect or node.connect, saved=saved, fresh=fresh)
         async with app.run_test(size=size, notifications=True) as pilot:
             rig = Rig(node, app, pilot)
             await scenario(rig)
