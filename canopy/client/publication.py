@@ -79,19 +79,28 @@ class Drafting:
 
     def batches(self, events: Iterable[Attributes | Draft], receipt: bool) -> Iterator[Publish]:
         """Yield publications of the events, in order."""
-        batch: list[Draft] = []
-        size = 0
-        for event in events:
-            draft = self.draft(event)
-            batch.append(draft)
-            size += len(draft.payload) + sum(
-                len(value) for value in draft.attributes.values() if isinstance(value, str)
-            )
-            if len(batch) >= BATCH or size >= BATCH_BYTES:
-                yield Publish(0, tuple(batch), receipt)
-                batch, size = [], 0
-        if batch:
-            yield Publish(0, tuple(batch), receipt)
+        for batch in batched(map(self.draft, events), BATCH, BATCH_BYTES):
+            yield Publish(0, batch, receipt)
+
+
+def batched(drafts: Iterable[Draft], most: int, most_bytes: int) -> Iterator[tuple[Draft, ...]]:
+    """Yield the drafts in batches of at most `most`, and about `most_bytes` of payload and text."""
+    batch: list[Draft] = []
+    size = 0
+    for draft in drafts:
+        length = len(draft.payload) + sum(
+            len(value) for value in draft.attributes.values() if isinstance(value, str)
+        )
+        if batch and size + length > most_bytes:
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(draft)
+        size += length
+        if len(batch) >= most:
+            yield tuple(batch)
+            batch, size = [], 0
+    if batch:
+        yield tuple(batch)
 
 
 class Sent:

@@ -21,7 +21,7 @@ from canopy.client.errors import (
 from canopy.client.faces import Asynchronous, Blocking, operation
 from canopy.client.link import Link
 from canopy.client.node import ClientNode
-from canopy.client.publication import Attributes, Drafting
+from canopy.client.publication import Attributes, Drafting, batched
 from canopy.client.resubscription import Backoff
 from canopy.client.session import expected
 from overlay.client import (
@@ -276,22 +276,7 @@ def batches_of(
     drafting: Drafting, events: Iterable[Attributes | Draft], atomic: bool
 ) -> Iterator[tuple[Draft, ...]]:
     """Yield the batches of the events, in order; one batch if `atomic`."""
-    if atomic:
-        whole = tuple(map(drafting.draft, events))
-        if whole:
-            yield whole
-        return
-    batch: list[Draft] = []
-    size = 0
-    for event in events:
-        draft = drafting.draft(event)
-        length = len(draft.payload) + sum(
-            len(value) for value in draft.attributes.values() if isinstance(value, str)
-        )
-        if batch and (len(batch) >= BATCH or size + length > BATCH_BYTES):
-            yield tuple(batch)
-            batch, size = [], 0
-        batch.append(draft)
-        size += length
-    if batch:
-        yield tuple(batch)
+    drafts = map(drafting.draft, events)
+    if not atomic:
+        return batched(drafts, BATCH, BATCH_BYTES)
+    return iter(filter(None, [tuple(drafts)]))
