@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from email.utils import formatdate
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 
@@ -207,7 +208,7 @@ class HttpConnection:
     async def respond(self, status: int, headers: Headers) -> None:
         """Send the head of an answer. Raises Gone."""
         whole = [("Date", formatdate(usegmt=True)), *SECURITY, *headers]
-        reason = h11_reason(status)
+        reason = HTTPStatus(status).phrase.encode("ascii")
         await self.send(h11.Response(status_code=status, headers=whole, reason=reason))
 
     async def send(self, event: Any) -> None:
@@ -240,12 +241,3 @@ async def send_all(stream: trio.abc.Stream, data: bytes) -> None:
             raise Gone(str(error)) from None
     if scope.cancelled_caught:
         raise Gone(f"nothing was read for {SEND_TIMEOUT:g} s")
-
-
-def h11_reason(status: int) -> bytes:
-    """Return the standard reason phrase of a status code; empty for an unknown one."""
-    from http import HTTPStatus
-
-    with suppress(ValueError):
-        return HTTPStatus(status).phrase.encode("ascii")
-    return b""

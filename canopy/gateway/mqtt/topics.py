@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from matching.selector.unparse import quote_value
+
 TOPIC: Final = "topic"
 """The attribute that has a message's topic."""
 
@@ -59,19 +61,14 @@ def _selector(levels: list[str]) -> str:
         return f"{TOPIC} NOT LIKE '$%'"
     deep = levels[-1] == "#"
     fixed = "/".join(levels[:-1] if deep else levels)
-    found = f"{TOPIC} LIKE {_pattern(fixed)}" if "+" in fixed else f"{TOPIC} = {quoted(fixed)}"
+    found = f"{TOPIC} LIKE {_pattern(fixed)}" if "+" in fixed else f"{TOPIC} = {quote_value(fixed)}"
     return f"{found} OR {TOPIC} LIKE {_pattern(fixed, '/%')}" if deep else found
-
-
-def quoted(text: str) -> str:
-    """Return a text as a literal of a selector."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _pattern(levels: str, end: str = "") -> str:
     """Return the LIKE pattern of a filter's levels; a + of the filter becomes any text."""
     plain = re.sub(r"([\\%_])", r"\\\1", levels).replace("+", "%")
-    return quoted(plain + end) + " ESCAPE '\\'"
+    return quote_value(plain + end) + " ESCAPE '\\'"
 
 
 def _exactly(levels: list[str]) -> Callable[[str], bool]:
