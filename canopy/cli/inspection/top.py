@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from canopy.client.client import Client
     from overlay.client import Peers, RingClusters, Status
-    from overlay.info import ClusterInfo, PeerInfo
+    from overlay.info import ClusterInfo
 
 LINKS = {"connected": "up", "connecting": "dialled", "": "-"}  # states, so that a line has room
 WIDE = 100  # characters of a line that has room for addresses beside whole ids
@@ -55,47 +55,38 @@ def overview(
     links = {one.node: one for one in peers.peers}
     earlier = {one.node: one for one in before.peers} if before is not None else {}
     rows: dict[str, NodeRow] = {}
+
+    def add(node: str, role: str, cluster: ClusterInfo | None) -> None:
+        if not node or node in rows:
+            return
+        link, old, is_own = links.get(node), earlier.get(node), node == status.node
+        sent = received = -1.0
+        if link is not None and old is not None and seconds > 0:
+            # a link that was made again counts from 0
+            sent = max(0, link.sent - old.sent) / seconds
+            received = max(0, link.received - old.received) / seconds
+        known = cluster.addresses.get(node, "") if cluster is not None else ""
+        rows[node] = NodeRow(
+            node,
+            status.address if is_own else known or (link.address if link else ""),
+            role,
+            cluster.key if cluster is not None else "",
+            len(cluster.attributes) if cluster is not None else 0,
+            cluster.led_for if cluster is not None and role == "primary" else -1.0,
+            "self" if is_own else link.state if link is not None else "",
+            sent,
+            received,
+            cluster is not None and node in cluster.silent,
+        )
+
     for cluster in ring.clusters:
-        members = [(cluster.primary, "primary"), (cluster.standby, "standby")]
-        members += [(node, "broker") for node in cluster.brokers]
-        for node, role in members:
-            if node and node not in rows:
-                rows[node] = _row(node, role, cluster, status, links, earlier, seconds)
-    others = [node for node in (status.node, *sorted(links)) if node not in rows]
-    for node in others:
-        rows[node] = _row(node, "none", None, status, links, earlier, seconds)
+        add(cluster.primary, "primary", cluster)
+        add(cluster.standby, "standby", cluster)
+        for node in cluster.brokers:
+            add(node, "broker", cluster)
+    for node in (status.node, *sorted(links)):
+        add(node, "none", None)
     return list(rows.values())
-
-
-def _row(
-    node: str,
-    role: str,
-    cluster: ClusterInfo | None,
-    status: Status,
-    links: dict[str, PeerInfo],
-    earlier: dict[str, PeerInfo],
-    seconds: float,
-) -> NodeRow:
-    link, old = links.get(node), earlier.get(node)
-    sent = received = -1.0
-    if link is not None and old is not None and seconds > 0:
-        # a link that was made again counts from 0
-        sent = max(0, link.sent - old.sent) / seconds
-        received = max(0, link.received - old.received) / seconds
-    address = cluster.addresses.get(node, "") if cluster is not None else ""
-    address = status.address if node == status.node else address or (link.address if link else "")
-    return NodeRow(
-        node,
-        address,
-        role,
-        cluster.key if cluster is not None else "",
-        len(cluster.attributes) if cluster is not None else 0,
-        cluster.led_for if cluster is not None and role == "primary" else -1.0,
-        "self" if node == status.node else link.state if link is not None else "",
-        sent,
-        received,
-        cluster is not None and node in cluster.silent,
-    )
 
 
 @click.command()

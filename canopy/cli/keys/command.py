@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -302,7 +302,14 @@ def ls(data: Path | None, as_json: bool) -> None:
             "until": own.ends,
         }
         rows.append(("node", principal.id, role, principal.tenant, f"until {ends}"))
-    rows += issuer_rows(folder, found["issuers"])
+    found["issuers"] = list(issuers_of(folder))
+    for one in found["issuers"]:
+        roles, tenants = one["roles"], one["tenants"]
+        whose = "any" if tenants is None else ", ".join(name or "none" for name in tenants)
+        name = "issuer" if one["present"] else "former issuer"
+        most = f", {one['ids']} ids" if one["ids"] else ""
+        until = f"until {when(one['until'])}{most}"
+        rows.append((name, one["id"], "any" if roles is None else ", ".join(roles), whose, until))
     if folder.is_issuer:
         ledger = Ledger(folder.path)
         found["signed"] = len(ledger.live(time.time(), revoked))
@@ -311,7 +318,13 @@ def ls(data: Path | None, as_json: bool) -> None:
             found["limits"][name] = {"ids": most_of.ids, "per_hour": most_of.hour}
             text = limit_text(name, most_of.ids, most_of.hour)
             rows.append(("limit", "", "", "" if name == ALL else name, text))
-    rows += invitation_rows(invitations, found["invitations"])
+    for name, each in invitations.items():
+        left = each.uses - len(each.used_by)
+        about = {"name": name, "role": each.role, "tenant": each.tenant, "left": left}
+        found["invitations"].append({**about, "until": each.until, "used_by": list(each.used_by)})
+        until = f"{left} left, {when(each.until)}"
+        rows.append(("invitation", name, each.role, each.tenant, until))
+        rows += [("  used by", node, "", "", "") for node in each.used_by]
     rows += [("revoked", node, "", "", "") for node in revoked]
     late = late_nodes(folder)
     found["not_renewed"] = [one.node for one in late]
@@ -428,55 +441,6 @@ def rotate(data: Path | None, finish: bool, anyway: bool, as_json: bool) -> None
     )
 
 
-def issuer_rows(folder: Any, found: list[Any]) -> list[tuple[str, ...]]:
-    """Return the rows of issuers for `ls`, and append their objects for `--json` to `found`."""
-    rows: list[tuple[str, ...]] = []
-    for made, restriction, is_present in issuers_of(folder):
-        found.append(
-            {
-                "id": made.id,
-                "roles": list(restriction.roles) if restriction else None,
-                "tenants": restriction and restriction.tenants,
-                "ids": restriction and restriction.ids,
-                "until": made.ends,
-                "present": is_present,
-            }
-        )
-        name = "issuer" if is_present else "former issuer"
-        roles = ", ".join(restriction.roles) if restriction else "any"
-        tenants = (
-            "any"
-            if restriction is None or restriction.tenants is None
-            else ", ".join(tenant or "none" for tenant in restriction.tenants)
-        )
-        most = f", {restriction.ids} ids" if restriction and restriction.ids else ""
-        rows.append((name, made.id, roles, tenants, f"until {when(made.ends)}{most}"))
-    return rows
-
-
-def invitation_rows(invitations: dict[str, Any], found: list[Any]) -> list[tuple[str, ...]]:
-    """Return the rows of open invitations for `ls`, and append their objects for `--json` to
-    `found`."""
-    rows: list[tuple[str, ...]] = []
-    for name, each in invitations.items():
-        left = each.uses - len(each.used_by)
-        found.append(
-            {
-                "name": name,
-                "role": each.role,
-                "tenant": each.tenant,
-                "left": left,
-                "until": each.until,
-                "used_by": list(each.used_by),
-            }
-        )
-        rows.append(
-            ("invitation", name, each.role, each.tenant, f"{left} left, {when(each.until)}")
-        )
-        rows += [("  used by", node, "", "", "") for node in each.used_by]
-    return rows
-
-
 def late_nodes(folder: Any) -> tuple[Any, ...]:
     """Return the nodes whose certificates were signed by a former issuer."""
     from canopy.wire.keys.rotation import not_renewed
@@ -493,15 +457,10 @@ def ends_of(made: Any) -> float:
     return ends
 
 
-class ShownIssuer(NamedTuple):
-    """An issuer as `ls` shows it."""
-
-    id: str
-    ends: float
-
-
-def issuers_of(folder: Any) -> Iterator[tuple[ShownIssuer, Any, bool]]:
-    """Yield each issuer of a key folder, its restriction, and whether it is the present issuer."""
+def issuers_of(folder: Any) -> Iterator[dict[str, Any]]:
+    """Yield each issuer of a key folder as an object of `--json`: its id, the roles, tenants and
+    number of ids to which it is restricted (None: not), its end, and whether it is the present
+    one."""
     from canopy.wire.keys.certificates import is_authority, path_length
     from canopy.wire.keys.chains import authority_id
     from canopy.wire.keys.restrictions import restriction_of
@@ -509,8 +468,15 @@ def issuers_of(folder: Any) -> Iterator[tuple[ShownIssuer, Any, bool]]:
     present = folder.chain("issuer")[:1]
     for one in folder.issuers():
         if is_authority(one) and path_length(one) == 0:  # no root that vouches for another
-            shown = ShownIssuer(authority_id(one), one.not_valid_after_utc.timestamp())
-            yield shown, restriction_of(one), one in present
+            limits = restriction_of(one)
+            yield {
+                "id": authority_id(one),
+                "roles": list(limits.roles) if limits else None,
+                "tenants": limits and limits.tenants,
+                "ids": limits and limits.ids,
+                "until": one.not_valid_after_utc.timestamp(),
+                "present": one in present,
+            }
 
 
 def limit_text(tenant: str, ids: int, per_hour: int) -> str:

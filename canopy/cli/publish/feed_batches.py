@@ -222,6 +222,14 @@ class FeedTotals:
             place = ", ".join(part for part in (name, line) if part)
             click.echo(f"{place}: {refusal.reason}" if place else refusal.reason, err=True)
 
+    @property
+    def refused_lines(self) -> list[dict[str, Any]]:
+        """The first refused lines, as `--json` lists them."""
+        return [
+            {**({"file": name} if name else {}), "line": each.number, "reason": each.reason}
+            for name, each in self.listed
+        ]
+
     def show(self) -> None:
         """Show the number of published events, on a terminal, every `COUNT_INTERVAL` seconds."""
         if sys.stderr.isatty() and time.monotonic() - self.shown_at > COUNT_INTERVAL:

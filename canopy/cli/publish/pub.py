@@ -219,14 +219,10 @@ def _send(
 
 def _print_totals(totals: FeedTotals, receipt: bool, as_json: bool) -> None:
     if as_json:
-        reasons = [
-            {**({"file": name} if name else {}), "line": each.number, "reason": each.reason}
-            for name, each in totals.listed
-        ]
         counts = {"published": totals.published, "refused": totals.refused}
         ids = {"first_id": totals.first, "last_id": totals.last}
         hosts = {"hosts": dict(totals.hosts)} if receipt else {}
-        print_json({**counts, **ids, **hosts, "refused_lines": reasons})
+        print_json({**counts, **ids, **hosts, "refused_lines": totals.refused_lines})
     for text in totals.repeated():
         click.echo(text, err=True)
     refused = f", refused {totals.refused}" if totals.refused else ""

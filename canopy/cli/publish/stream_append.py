@@ -113,13 +113,10 @@ def _print(done: _Appended, totals: FeedTotals, to: Target) -> None:
             {"shard": shard, "first": first, "last": last}
             for shard, (first, last) in sorted(done.offsets.items())
         ]
-        reasons = [
-            {**({"file": name} if name else {}), "line": each.number, "reason": each.reason}
-            for name, each in totals.listed
-        ]
         counts = {"appended": done.events, "without_receipt": done.passed, "in_forks": done.forked}
         there = {"stream": to.stream, "id": done.stream, "offsets": shards}
-        print_json({**there, **counts, "refused": totals.refused, "refused_lines": reasons})
+        refused_lines = {"refused": totals.refused, "refused_lines": totals.refused_lines}
+        print_json({**there, **counts, **refused_lines})
     for text in totals.repeated():
         click.echo(text, err=True)
     places = [

@@ -18,7 +18,7 @@ import click
 from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.constants import MAX_CONFIGURATIONS, REDRAW_INTERVAL
 from canopy.cli.display import Display
-from canopy.cli.output import TextTable, console
+from canopy.cli.output import TextTable, show
 from canopy.sim.world.cost import resident
 
 if TYPE_CHECKING:
@@ -109,17 +109,14 @@ def replay(
             expense, found = run(recorded, configuration, WireCodec(), progress)
         expenses.append(expense)
         violations += [f"{configuration.name}: {one.kind}: {one.text}" for one in found]
-    if as_json:
-        facts = {
-            "recorded": expenses[0],
-            "configurations": expenses[1:],
-            "sampled": recorded.sampled,
-            "unread_lines": recorded.unread,
-            "violations": violations,
-        }
-        click.echo(msgspec.json.encode(facts).decode())
-    else:
-        print_expenses(expenses)
+    facts = {
+        "recorded": expenses[0],
+        "configurations": expenses[1:],
+        "sampled": recorded.sampled,
+        "unread_lines": recorded.unread,
+        "violations": violations,
+    }
+    show(msgspec.to_builtins(facts), as_json, expenses_table(expenses))
     for text in violations[:20]:
         click.echo(text, err=True)
     if violations:
@@ -202,8 +199,8 @@ def read_settings(file: Path | None, routing: str) -> Settings:
         raise click.UsageError(f"{file}: {error}") from None
 
 
-def print_expenses(expenses: list[Expense]) -> None:
-    """Print a table with a column for each expense."""
+def expenses_table(expenses: list[Expense]) -> TextTable:
+    """Return a table with a column for each expense."""
 
     def of_kind(kind: str) -> Callable[[Expense], object]:
         return lambda expense: expense.by_kind[kind]
@@ -225,4 +222,4 @@ def print_expenses(expenses: list[Expense]) -> None:
     for name, value in rows.items():
         values = map(value, expenses)
         shown.add(name, *("?" if found is None else str(found) for found in values))
-    console().print(shown)
+    return shown

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli import output
 from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.constants import REPORT_INTERVAL, SHRINK_TIME, VIOLATIONS_PRINTED
 from canopy.cli.parameters import Number
@@ -215,10 +216,7 @@ def soak(
             click.echo(f"seed {seed}: {totals}", err=True)
         if minutes is not None and now - totals.began > 60 * minutes:
             break
-    if as_json:
-        click.echo(msgspec.json.encode(totals.facts()).decode())
-    else:
-        click.echo(str(totals))
+    output.show(totals.facts(), as_json, str(totals))
     if totals.bad:
         sys.exit(1)
 
@@ -301,9 +299,7 @@ def pairs(
         "seconds": round(time.monotonic() - began, 1),
         "bad": bad,
     }
-    if as_json:
-        click.echo(msgspec.json.encode(facts).decode())
-    else:
-        click.echo(f"{len(chosen)} trials in {facts['seconds']:g} s, {len(bad)} failed")
+    said = f"{len(chosen)} trials in {facts['seconds']:g} s, {len(bad)} failed"
+    output.show(facts, as_json, said)
     if bad:
         sys.exit(1)

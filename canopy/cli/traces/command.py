@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from canopy.cli.connect import connect_option, json_option
 from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import TextTable, console, label, plain, print_json
+from canopy.cli.output import TextTable, plain, print_json, show, visible
 from canopy.cli.parameters import Number
 from canopy.cli.traces.check import check, time_text, window_of
 from canopy.cli.traces.export import export
@@ -154,10 +153,10 @@ def analyze(
             settings=_settings(driver_memory, conf),
             window=window_of(since, until),
         )
-    if as_json:
-        print_json(found.to_dict(), indent=2)
-    else:
-        _show(found)
+    show(found.to_dict(), as_json, *_views(found), indent=2)
+    if found.corrupt_lines and not as_json:
+        lines = counted(found.corrupt_lines, "line")
+        click.echo(f"! {lines} could not be read; the report shows some", err=True)
     return {EXACT: OK, NOT_JUDGED: UNDECIDED}.get(found.result, WRONG)
 
 
@@ -254,11 +253,14 @@ def health(
             on_tasks=stages.tasks,
             by_learnt=learnt,
         )
-    if as_json:
-        print_json(plain(found), indent=2)
-    else:
-        _show_health(found)
-        click.echo(f"health file: {file}")
+    sick = {node: each for node, each in found.nodes.items() if each.severity}
+    rows = TextTable("=node", "name", "threat level", "signal").of(
+        (node, each.name, LEVELS[each.severity], each.reason)
+        for node, each in sorted(sick.items(), key=lambda item: (-item[1].severity, item[0]))
+    )
+    head = f"{len(sick)} of {counted(len(found.nodes), 'node')} sub-healthy"
+    views = [head, *([rows] if rows else []), f"health file: {file}"]
+    show(plain(found), as_json, *views, indent=2)
     return OK
 
 
@@ -295,34 +297,18 @@ def _round_line(found: HealthFile | None, new: int) -> str:
     return f"{at}  {new:,} bytes; {len(sick)} of {nodes} sub-healthy{named}"
 
 
-def _show_health(found: HealthFile) -> None:
-    sick = {node: each for node, each in found.nodes.items() if each.severity}
-    console().print(f"{len(sick)} of {counted(len(found.nodes), 'node')} sub-healthy")
-    rows = TextTable("=node", "name", "threat level", "signal").of(
-        (node, each.name, LEVELS[each.severity], each.reason)
-        for node, each in sorted(sick.items(), key=lambda item: (-item[1].severity, item[0]))
-    )
-    if rows:
-        console().print(rows)
-
-
-def _show(found: AnalysisSummary) -> None:
-    """Print the verdict; faults by kind, node, cause and time; and how complete the records are."""
+def _views(found: AnalysisSummary) -> Iterator[object]:
+    """Yield the verdict; faults by kind, node, cause and time; and how complete the records are."""
     from canopy.traces.analysis.report.wording import circumstances, sentence, verdict_line
     from canopy.traces.analysis.verdict.outcome import NOT_EXACT
 
-    screen = console()
     read = f"{counted(found.published, 'event')} from {counted(found.nodes, 'node')}"
-    screen.print(f"{read}; {verdict_line(found)}", soft_wrap=True)
+    yield f"{read}; {verdict_line(found)}"
     if found.wrong:
-        screen.print(_wrong_table(found))
+        yield _wrong_table(found)
     reasons = [sentence(each) for each in found.reasons] if found.result == NOT_EXACT else []
-    for text in reasons + circumstances(found):
-        screen.print(f"- {label(text)}", soft_wrap=True)
-    if found.corrupt_lines:
-        lines = counted(found.corrupt_lines, "line")
-        print(f"! {lines} could not be read; the report shows some", file=sys.stderr)
-    click.echo(f"report: {found.report}")
+    yield from (f"- {visible(text)}" for text in reasons + circumstances(found))
+    yield f"report: {found.report}"
 
 
 def _wrong_table(found: AnalysisSummary) -> TextTable:

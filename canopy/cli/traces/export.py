@@ -47,6 +47,7 @@ def export(folder: str, target: str, every: bool, as_json: bool) -> int:
     from canopy.traces.analysis import named
     from canopy.traces.otlp import export as export_traces
     from canopy.traces.otlp import post
+    from canopy.wire.process.supervision import package_version
 
     with ExitStack() as stack:
         if target.startswith(("http://", "https://")):
@@ -60,7 +61,7 @@ def export(folder: str, target: str, every: bool, as_json: bool) -> int:
             def send(body: bytes) -> None:
                 out.write(body + b"\n")
 
-        found = export_traces(Path(named(folder)), send, version(), every)
+        found = export_traces(Path(named(folder)), send, package_version(), every)
     if as_json and target != "-":
         print_json(asdict(found))
     else:
@@ -78,14 +79,3 @@ def export(folder: str, target: str, every: bool, as_json: bool) -> int:
     if not found.events:
         click.echo("no event has the attribute traceparent; --all exports all others", err=True)
     return OK if found.events and not found.damaged else FAILURE
-
-
-def version() -> str:
-    """Return the version of the installed package; "" if it runs from a source folder."""
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as of
-
-    try:
-        return of("canopy-overlay")
-    except PackageNotFoundError:
-        return ""
