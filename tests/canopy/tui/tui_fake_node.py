@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from canopy.client.errors import CommandFailed, UnreachableError
-from canopy.client.frames import OpaqueEvent
+from canopy.client.session import ControlSession
 from matching import SelectorError, compile_selector
 from overlay.client import (
     Attributes,
@@ -276,9 +276,8 @@ class FakeClient:
 
     def __init__(self, node: FakeNode) -> None:
         self.node = node
-        self.position = None
-        self.complete_until = 0.0
-        self.notices: deque[Failed] = deque()
+        self._session = ControlSession("/nowhere")
+        self.notices = self._session.notices
         self.subscriptions: dict[str, tuple[str, str]] = {}
         self.queue: deque[Delivery] = deque()
         self.reading: BeginReading | None = None
@@ -341,10 +340,7 @@ class FakeClient:
     ) -> list[Reply]:
         return [self.request(command, timeout) for command in commands]
 
-    def gathered(self, timeout: float | None = None) -> list[OpaqueEvent]:
-        raise AssertionError("the TUI does not gather")
-
-    def deliveries(self, timeout: float | None = None) -> list[Delivery]:
+    def take(self, timeout: float) -> list[Delivery]:
         with self.node.lock:
             self.node.lock.wait_for(lambda: self.queue or self not in self.node.clients, timeout)
             if not self.queue:
