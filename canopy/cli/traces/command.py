@@ -16,13 +16,13 @@ from canopy.cli.connect import connect_option, json_option
 from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
-from canopy.cli.output import TextTable, plain, print_json, show, visible
+from canopy.cli.output import TextTable, plain, print_json, show
 from canopy.cli.parameters import Number
 from canopy.cli.traces.check import check, time_text, window_of
 from canopy.cli.traces.export import export
 from canopy.cli.traces.from_stream import streams
 from canopy.cli.traces.prune import prune
-from overlay.phrases import counted
+from overlay.phrases import counted, visible
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary, Thresholds

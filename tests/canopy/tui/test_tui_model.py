@@ -11,7 +11,7 @@ from canopy.feeds.drafts import BadEventError
 from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.rates import Rate, Rates, show_rate
-from canopy.tui.model.text import show_payload, show_time, show_value
+from canopy.tui.model.text import show_duration, show_payload, show_time, show_value
 from canopy.tui.screens.publish import parse_draft
 from overlay.client import Delivery, Event
 
@@ -209,6 +209,9 @@ def test_values_and_times_for_people() -> None:
     ]  # fmt: skip
     assert show_time(0.0) == ""
     assert show_time(1e300) == "?"
+    assert [show_duration(s) for s in (4, 200, 7_500, 100_000)] == [
+        "4 s", "3 min 20 s", "2 h 05 min", "1 d 3 h",
+    ]  # fmt: skip
 
 
 def test_payloads_are_shown_as_json_text_or_bytes() -> None:

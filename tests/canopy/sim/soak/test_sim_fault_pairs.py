@@ -61,8 +61,8 @@ def test_the_overlay_keeps_its_promises(names: tuple[str, ...]) -> None:
 def test_the_command_runs_what_is_named_and_says_what_there_is() -> None:
     done = CliRunner().invoke(pairs, ["--only", "two join", "--alone", "--json", "--quiet"])
     assert done.exit_code == 0
-    assert '"trials":1' in done.output
-    assert '"bad":[]' in done.output
+    assert '"trials": 1' in done.output
+    assert '"bad": []' in done.output
     listed = CliRunner().invoke(pairs, ["--list"])
     assert listed.output.splitlines() == list(CATALOGUE)
     wrong = CliRunner().invoke(pairs, ["--only", "nothing"])
