@@ -67,7 +67,8 @@ class AsyncSink(Generic[H]):
             places = await self.positions(stream)
             with self._positions.reading():
                 reading = await self._client.read(
-                    *(stream, selector),
+                    stream,
+                    selector,
                     start=start,
                     at=at,
                     positions=places,

@@ -45,7 +45,8 @@ class Sink(Generic[H]):
         places = self.positions(stream)
         with self._positions.reading():
             reading = client.read(
-                *(stream, selector),
+                stream,
+                selector,
                 start=start,
                 at=at,
                 positions=places,
