@@ -154,8 +154,7 @@ class Introduced(NamedTuple):
 
 
 class SignedProtocol(HardenedProtocol):
-    """The library's protocol between nodes that have proven their identity. `limited` counts
-    datagrams that were ignored because of the rate limits."""
+    """The library's protocol between nodes that have proven their identity."""
 
     requests = request_decoders(Value)
     responses = response_decoder(Value)
@@ -173,7 +172,6 @@ class SignedProtocol(HardenedProtocol):
         super().__init__(source, storage, k)
         self._wait_timeout = CONTACT_TIMEOUT if is_local else REMOTE_CONTACT_TIMEOUT
         self.admits = is_loopback if is_local else is_unicast
-        self.limited = 0
         self._keys = keys
         self._clock = clock
         self._cookies = Cookies(clock)
@@ -209,14 +207,11 @@ class SignedProtocol(HardenedProtocol):
         if not self._cookies.holds(cookie, where):
             if self._callers.admits_stranger(now):
                 self._give_cookie(number, where)
-            else:
-                self.limited += 1
-        elif not self._callers.admits(where[0], now) or (
-            kind == PROVE and not self._callers.admits_proof(now)
-        ):
-            self.limited += 1
+        elif not self._callers.admits(where[0], now):
+            return
         elif kind == PROVE:
-            self._prove_back(number, cookie, PROOF.decode(body), where)
+            if self._callers.admits_proof(now):
+                self._prove_back(number, cookie, PROOF.decode(body), where)
         elif (caller := self._known(where)) is None:
             self._give_cookie(number, where)  # it has to prove again who it is
         else:
