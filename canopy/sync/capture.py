@@ -99,8 +99,11 @@ class Capture:
             self._stream.settle()
             self._settled(0)
 
-    def _take(self, changes: Iterable[Change], schemas_only: bool = False) -> None:
-        for change in changes:
+    def _take(self, read: Iterable[Change | Commit], schemas_only: bool = False) -> None:
+        for change in read:
+            if isinstance(change, Commit):
+                self._close(change)
+                continue
             schema = change.schema
             if schema is not None and self._shapes.get(change.table) is not schema:
                 self._shapes[change.table] = schema
@@ -109,8 +112,6 @@ class Capture:
                 self._hold(change)
             if change.op == END:
                 self._check_filters()
-            if change.commit is not None:
-                self._close(change.commit)
 
     def _check_filters(self) -> None:
         """A filter whose table is spelled otherwise would let every row pass."""
@@ -119,8 +120,7 @@ class Capture:
                 raise SchemaError(f"there is a filter of {name}, and no such table is captured")
 
     def _hold(self, change: Change) -> None:
-        found = None if change.op == MARK and not change.table else self._rows.admit(change)
-        if found is not None:
+        if (found := self._rows.admit(change)) is not None:
             if self._held is not None:
                 self._add(self._held, None)
             self._held = found

@@ -135,7 +135,7 @@ class Resending:
         self._after[table.name] = (whole, None)
         return msgspec.structs.replace(table, is_partial=True)
 
-    def piece(self, commit: Commit) -> Iterator[Change]:
+    def piece(self, commit: Commit) -> Iterator[Change | Commit]:
         """Yield the next piece of a table as one transaction, the last with the whole shape;
         nothing if there is none, or not yet: a table that was altered once more begins again when
         that is read in the log. The changes that follow in the log lead to the same rows."""
@@ -144,13 +144,12 @@ class Resending:
             rows = self._read(table, after, PIECE_ROWS)
             if rows is None:
                 continue
-            changes = list(inserts(table, rows))
             del self._after[name]
             if rows:  # the other tables come first
                 self._after[name] = (table, table.key_of(rows[-1]))
+                yield from inserts(table, rows)
             else:
                 self.known[name] = table
-                changes = [Change(SCHEMA, name, schema=table)]
-            yield from changes[:-1]
-            yield msgspec.structs.replace(changes[-1], commit=commit)
+                yield Change(SCHEMA, name, schema=table)
+            yield commit
             return

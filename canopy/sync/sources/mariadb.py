@@ -48,7 +48,6 @@ from canopy.sync.sources.source import (
     SourceView,
     check_source,
     check_there,
-    closed,
     inserts,
     is_wanted,
     snapshot,
@@ -202,7 +201,7 @@ class MariadbSource:
         self._resending.resume(known)
         self._begin(commit.transaction, commit.position)
 
-    def snapshot(self) -> Iterator[Change]:
+    def snapshot(self) -> Iterator[Change | Commit]:
         """See `Source`. Nobody is locked out meanwhile."""
         reader, (_, server, position) = self._reader()
         try:
@@ -212,10 +211,11 @@ class MariadbSource:
             yield from snapshot((table, scan(reader, table)) for table in tables)
         finally:
             reader.close()
-        yield Change(END, commit=Commit(position, server, 0.0, self.id))
+        yield Change(END)
+        yield Commit(position, server, 0.0, self.id)
         self._begin(server, position)
 
-    def changes(self, wait: float) -> Iterator[Change]:
+    def changes(self, wait: float) -> Iterator[Change | Commit]:
         """Yield the transactions that the server has logged, and pieces of tables sent again."""
         assert self._log is not None
         commit = Commit(self._position, self._server, time.time(), self.id)
@@ -226,7 +226,7 @@ class MariadbSource:
             found = self._binlog.decode(data)
             if isinstance(found, binlog.TransactionBegin):
                 self._check(found)
-                yield from closed(self._transaction(self._log, found))
+                yield from self._transaction(self._log, found)
                 wait = 0.0
 
     def _transaction(

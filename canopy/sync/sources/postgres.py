@@ -49,7 +49,6 @@ from canopy.sync.sources.source import (
     SourceView,
     check_source,
     check_there,
-    closed,
     is_wanted,
     snapshot,
 )
@@ -199,7 +198,7 @@ class PostgresSource:
         self._resending.resume(known)
         self._begin(commit.position)
 
-    def snapshot(self) -> Iterator[Change]:
+    def snapshot(self) -> Iterator[Change | Commit]:
         """See `Source`. The slot is made again."""
         drop_slot(self._sql, self._slot)
         position, name = self._link.create_slot(self._slot)
@@ -208,7 +207,8 @@ class PostgresSource:
             for shape in shapes:
                 self._resending.learn(shape.table)
             yield from snapshot((s.table, scan(reader, s.table, s.decoders)) for s in shapes)
-        yield Change(END, commit=Commit(position, 0, 0.0, self.id))
+        yield Change(END)
+        yield Commit(position, 0, 0.0, self.id)
         self._begin(position)
 
     def _shapes_in(self, reader: psycopg.Connection[Any], snapshot: str) -> list[Shape]:
@@ -218,7 +218,7 @@ class PostgresSource:
         reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
         return [shape_of(reader, place) for place in self._publication.tables()]
 
-    def changes(self, wait: float) -> Iterator[Change]:
+    def changes(self, wait: float) -> Iterator[Change | Commit]:
         """Yield the transactions of the slot, and pieces of tables sent again."""
         if time.monotonic() > self._looked + LOOK_EVERY:
             self._look()
@@ -229,11 +229,11 @@ class PostgresSource:
         while (data := self._link.receive(wait)) is not None:
             found = pgoutput.decode(data)
             if isinstance(found, pgoutput.Begin):
-                yield from closed(self._transaction(found))
+                yield from self._transaction(found)
                 wait = 0.0
         if self._link.end > self._position + self.mark_every:
             self._position = self._link.end  # only what nobody wants is in between
-            yield Change(MARK, commit=Commit(self._position, 0, 0.0, self.id))
+            yield Commit(self._position, 0, 0.0, self.id)
 
     def _transaction(self, begun: pgoutput.Begin) -> Iterator[Change | Commit]:
         """The changes of a transaction that has begun, and its commit."""

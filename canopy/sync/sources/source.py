@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple, Protocol
 
-import msgspec
-
-from canopy.sync.changes import INSERT, MARK, SCHEMA, SNAPSHOT, Change, Commit, Table
+from canopy.sync.changes import INSERT, SCHEMA, SNAPSHOT, Change, Commit, Table
 from canopy.sync.errors import SchemaError, SourceLostError
 from canopy.sync.values import Row
 
@@ -71,19 +69,6 @@ def snapshot(tables: Iterable[tuple[Table, Iterable[Row]]]) -> Iterator[Change]:
         yield from inserts(table, rows)
 
 
-def closed(read: Iterable[Change | Commit]) -> Iterator[Change]:
-    """Yield changes; the last one before a commit carries it, or a MARK if there is none."""
-    held: Change | None = None
-    for each in read:
-        if isinstance(each, Commit):
-            yield msgspec.structs.replace(held or Change(MARK), commit=each)
-            held = None
-        else:
-            if held is not None:
-                yield held
-            held = each
-
-
 class Source(Protocol):
     """A database whose changes are captured. One thread uses it."""
 
@@ -98,13 +83,14 @@ class Source(Protocol):
         """Go on behind what the stream has; `known`: its tables, by name. Raises SourceLostError
         when what came next is not known (any more): going on would lose it without a word."""
 
-    def snapshot(self) -> Iterator[Change]:
-        """All rows as one transaction, from SNAPSHOT to END; `changes` goes on behind it."""
+    def snapshot(self) -> Iterator[Change | Commit]:
+        """All rows as one transaction, from SNAPSHOT to END, and its commit; `changes` goes on
+        behind it."""
 
-    def changes(self, wait: float) -> Iterator[Change]:
-        """Yield the changes committed since the last call, in whole transactions. The last change
-        of each transaction carries its `Commit` (a MARK, if no change of it is wanted), and rows
-        carry their table. Nothing if none came within `wait` seconds."""
+    def changes(self, wait: float) -> Iterator[Change | Commit]:
+        """Yield the changes committed since the last call, in whole transactions: behind the
+        changes of each comes its commit, also if none of them is wanted. Rows carry their table.
+        Nothing if none came within `wait` seconds."""
 
     def confirm(self, position: int) -> None:
         """Everything up to `position` is in the stream for good, and may be forgotten."""

@@ -40,7 +40,6 @@ from canopy.sync.sources.source import (
     SourceView,
     check_source,
     check_there,
-    closed,
     is_wanted,
     snapshot,
     wanted_of,
@@ -174,7 +173,7 @@ class SqliteSource:
             )
         self._position = commit.position
 
-    def snapshot(self) -> Iterator[Change]:
+    def snapshot(self) -> Iterator[Change | Commit]:
         """See `Source`. Other programs can write meanwhile if the database is in WAL mode."""
         self._refresh()
         for name in sorted(self._live.keys() - self._there):
@@ -188,15 +187,16 @@ class SqliteSource:
             self._position = position
         finally:
             self._database.execute("COMMIT")
-        yield Change(END, commit=Commit(position, position, 0.0, self.id))
+        yield Change(END)
+        yield Commit(position, position, 0.0, self.id)
 
-    def changes(self, wait: float) -> Iterator[Change]:
+    def changes(self, wait: float) -> Iterator[Change | Commit]:
         """Yield the changes of all transactions since the last call, as one transaction."""
         if not self._await_commit(wait):
             return
         end = self._end_of_known()
         if self._position < end:
-            yield from closed(self._read_to(end))
+            yield from self._read_to(end)
 
     def _read_to(self, end: int) -> Iterator[Change | Commit]:
         width = 2 * max((len(table.columns) for table in self._shapes.values()), default=0)
