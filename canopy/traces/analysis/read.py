@@ -39,10 +39,14 @@ RECORD: Final = (
 def trace_files(traces: Path) -> Iterator[Path]:
     """The trace files below `traces` as Spark finds them, without hidden folders."""
     for path in sorted(traces.rglob(f"*{SUFFIXES[0]}*")):
-        inner = path.relative_to(traces).parts
-        hidden = any(part.startswith((".", "_")) for part in inner)
-        if path.name.endswith(SUFFIXES) and path.is_file() and not hidden:
+        if is_trace_file(path.relative_to(traces)) and path.is_file():
             yield path
+
+
+def is_trace_file(inner: Path) -> bool:
+    """Whether a file has this path below a folder of traces, and lies in no hidden folder there."""
+    hidden = any(part.startswith((".", "_")) for part in inner.parts)
+    return inner.name.endswith(SUFFIXES) and not hidden
 
 
 def text_bytes(path: Path) -> int:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from canopy.traces.analysis import output
 from canopy.traces.analysis.constants import ONE_COMPILER_BYTES, AnalysisError
 from canopy.traces.analysis.days.analysis import analyze_days
-from canopy.traces.analysis.read import SUFFIXES
+from canopy.traces.analysis.read import is_trace_file
 from canopy.traces.analysis.run import AnalysisOptions, analyze
 from canopy.traces.analysis.spark.paths import for_writing, is_remote, named, scratch_folder
 from canopy.traces.analysis.spark.session import (
@@ -108,9 +108,7 @@ class RemoteFolder(ABC):
             files = [
                 (place, name)
                 for place, name in self._files()
-                if name.name.endswith(SUFFIXES)
-                and not any(part.startswith((".", "_")) for part in name.parts)
-                and window.meets(day_of(name))
+                if is_trace_file(name) and window.meets(day_of(name))
             ]
             for number, (place, name) in enumerate(files):
                 if number % 100 == 0:

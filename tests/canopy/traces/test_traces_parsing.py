@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from canopy.traces.analysis import parsing
-from canopy.traces.analysis.parsing import blocks, stretches
-from canopy.traces.analysis.parsing.blocks import BlockParser, blocks_of
+from canopy.traces.analysis.parsing import stretches
+from canopy.traces.analysis.parsing.blocks import BlockParser
+from canopy.traces.analysis.parsing.lines import blocks_of
 from canopy.traces.analysis.parsing.stretches import (
     Bounds,
     Stretch,
@@ -130,7 +131,7 @@ def test_each_line_is_in_one_stretch(
 
 
 def test_a_line_that_is_too_long_costs_itself_alone_in_little_memory(monkeypatch: Any) -> None:
-    monkeypatch.setattr(blocks, "LINE_BYTES", 1_000)
+    monkeypatch.setattr("canopy.traces.analysis.parsing.lines.LINE_BYTES", 1_000)
     for size in (1, 3, 999, 5_000):
         text = record(1) + b"\n" + b"x" * 2_500 + b"\n" + record(2) + b"\n" + b"y" * 4_000
         pieces = [text[at : at + size] for at in range(0, len(text), size)]

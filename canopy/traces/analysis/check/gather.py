@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from canopy.traces.analysis.completeness.collect import node_of
+from canopy.traces.analysis.completeness.collect import PASSING, node_of, peer_facts
 from canopy.traces.analysis.completeness.facts import (
     EVENTS_COUNTED,
     FileFacts,
     PeerFacts,
     RecordStretch,
+    joined_peers,
 )
 from canopy.traces.analysis.constants import CLOCK_STEP, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import DAMAGED, LineParser, lines_of, pieces
@@ -31,8 +32,8 @@ median of as many is within some percent of the ranks."""
 
 LINES: Final = LineParser()
 
-MET_BY: Final = frozenset(("visit", "forward", "arrive", "walk_hop", "link"))
-MET: Final = frozenset(("up", "resumed"))
+OF_PEERS: Final = frozenset((*PASSING, "link", "incident"))
+"""The kinds of records from which facts on two nodes are derived."""
 
 
 @dataclass(frozen=True)
@@ -209,22 +210,12 @@ class _Part:
         )
 
 
-@dataclass
-class _Peer:
-    """Gathers the `PeerFacts` of two nodes."""
-
-    met: bool = False
-    heard: int | None = None
-    lost: int | None = None
-    forwards: int = 0
-
-
 class _Reading:
     """The reading of one file."""
 
     def __init__(self) -> None:
         self.parts: dict[tuple[str, int], _Part] = {}
-        self.peers: dict[tuple[str, str], _Peer] = {}
+        self._peers: dict[tuple[str, str, str, str | None], tuple[int, int]] = {}
         self.problems: dict[str, int] = {}
         self.digest = blake2b(digest_size=16)
         self.end = b""  # what follows the last line feed
@@ -257,26 +248,21 @@ class _Reading:
                 part = self.parts[key] = _Part(record)
             self._part = part
         part.take(record)
-        if record.peer and (
-            record.kind in MET_BY or (record.kind == "incident" and record.what == "link down")
-        ):
-            self._meet(record)
+        kind = record.kind
+        if record.peer and kind in OF_PEERS:
+            said = record.reason if kind == "link" else record.what
+            met = (record.node, record.peer, kind, said)
+            count, last = self._peers.get(met, (0, record.hlc))
+            self._peers[met] = (count + 1, max(last, record.hlc))
 
-    def _meet(self, record: Any) -> None:
-        kind, key = record.kind, (record.node, record.peer)
-        peer = self.peers.get(key)
-        if peer is None:
-            peer = self.peers[key] = _Peer()
-        if kind == "forward":
-            peer.met = True
-            peer.forwards += 1
-        elif kind == "arrive":
-            peer.met = True
-            peer.heard = max(peer.heard or record.hlc, record.hlc)
-        elif kind == "incident":
-            peer.lost = max(peer.lost or record.hlc, record.hlc)
-        elif kind != "link" or record.reason in MET:
-            peer.met = True
+    def peers(self) -> list[PeerFacts]:
+        """The facts on each two nodes."""
+        rows = (
+            {"node": node, "peer": peer, "kind": kind, "reason": said, "what": said}
+            | {"count": count, "max_hlc": last}
+            for (node, peer, kind, said), (count, last) in self._peers.items()
+        )
+        return joined_peers(found for row in rows if (found := peer_facts(row)) is not None)
 
 
 def read_file(path: Path) -> GatheredFile:
@@ -294,7 +280,7 @@ def read_file(path: Path) -> GatheredFile:
         size=size,
         changed=changed,
         parts=tuple(part.result(str(path)) for part in reading.parts.values()),
-        peers=[PeerFacts(*pair, **vars(each)) for pair, each in reading.peers.items()],
+        peers=reading.peers(),
         problems=reading.problems,
         torn=bool(reading.end) and not error,
         error=error,

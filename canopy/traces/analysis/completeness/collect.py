@@ -146,7 +146,7 @@ def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict
             corrupt[name] = corrupt.get(name, 0) + row["count"]
             continue
         runs.setdefault((row["node"], row["run"]), []).append(row)
-        if (peer := _peer_facts(row)) is not None:
+        if (peer := peer_facts(row)) is not None:
             peers.setdefault(name, []).append(peer)
     measured: dict[Key, list[Row]] = {}  # a file may be read in parts
     for row in tally.offsets.to_pylist():
@@ -220,7 +220,7 @@ PASSING: Final = ("visit", "forward", "arrive", "walk_hop")
 """The kinds of records of messages between nodes."""
 
 
-def _peer_facts(row: Row) -> PeerFacts | None:
+def peer_facts(row: Mapping[str, Any]) -> PeerFacts | None:
     """Derive the facts on two nodes from a row of a tally; None if the row has none."""
     kind = row["kind"]
     down = kind == "incident" and row["what"] == "link down"

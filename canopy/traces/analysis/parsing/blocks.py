@@ -8,7 +8,6 @@ lines of the block are parsed one by one (``lines.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
 from typing import Any, Final
 
@@ -22,31 +21,6 @@ per record."""
 
 CORRUPT: Final = "corrupt"
 """The kind of lines that are not records; no kind of the schema has this name."""
-
-
-def blocks_of(texts: Iterator[bytes]) -> Iterator[bytes]:
-    """`texts` in blocks of whole lines; of a line longer than `LINE_BYTES` that much, as a block of
-    its own. Holds a text and a line of this length at most."""
-    rest = b""
-    skipping = False  # the rest of a line that is too long
-    for text in texts:
-        if skipping:
-            begin = text.find(b"\n") + 1
-            if not begin:
-                continue
-            skipping = False
-            text = text[begin:]
-        end = text.rfind(b"\n") + 1
-        if end:
-            yield rest + text[:end]
-            rest = text[end:]
-        else:
-            rest += text
-            if len(rest) > LINE_BYTES:
-                yield rest[:LINE_BYTES]
-                rest, skipping = b"", True
-    if rest:
-        yield rest
 
 
 def columns() -> Any:

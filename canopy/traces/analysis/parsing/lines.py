@@ -163,20 +163,32 @@ def pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def lines_of(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines of `texts` without their ends, one list for each piece; of a line longer than
-    `LINE_BYTES` only that much. The last list has the text after the last line feed, or nothing."""
+def blocks_of(texts: Iterator[bytes]) -> Iterator[bytes]:
+    """`texts` in blocks of whole lines; of a line longer than `LINE_BYTES` that much, as a block of
+    its own. Holds a text and a line of this length at most."""
     rest = b""
-    skipping = False
+    skipping = False  # the rest of a line that is too long
     for text in texts:
-        first, *others = text.split(b"\n")
-        if not skipping:
-            rest += first
-        if not others:
+        if skipping:
+            begin = text.find(b"\n") + 1
+            if not begin:
+                continue
+            skipping = False
+            text = text[begin:]
+        end = text.rfind(b"\n") + 1
+        if end:
+            yield rest + text[:end]
+            rest = text[end:]
+        else:
+            rest += text
             if len(rest) > LINE_BYTES:
-                rest, skipping = rest[:LINE_BYTES], True
-            continue
-        skipping = False
-        yield [rest, *others[:-1]]
-        rest = others[-1]
-    yield [rest]
+                yield rest[:LINE_BYTES]
+                rest, skipping = b"", True
+    if rest:
+        yield rest
+
+
+def lines_of(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines of `texts` without their ends, those of a block together, and after them the
+    text behind the last line feed, or nothing; of a line longer than `LINE_BYTES` that much."""
+    return (block.split(b"\n") for block in blocks_of(texts))

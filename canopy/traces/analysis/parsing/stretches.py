@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from canopy.traces.analysis.parsing.blocks import BLOCK, CORRUPT, BlockParser, blocks_of, columns
-from canopy.traces.analysis.parsing.lines import DAMAGED, pieces
+from canopy.traces.analysis.parsing.blocks import BLOCK, CORRUPT, BlockParser, columns
+from canopy.traces.analysis.parsing.lines import DAMAGED, blocks_of, pieces
 from canopy.traces.analysis.parsing.tally import by_kind, offsets, tally
 
 STRETCH: Final = 1 << 26
