@@ -34,11 +34,10 @@ A machine that asks leaders something begins like this (`streams.programs.questi
             self.held.hold(client, command.stream, command)
 
         def begin(self, client, command, located):
-            shard, refuse = located.entry.shard(0), partial(self.refuse, client, command)
+            shard = located.entry.shard(0)
             make = lambda number: AskCount(shard, number)
-            reply = lambda answer: self.port.reply(client, Count(command.request, answer.count))
             question = LeaderQuestion(client, located.name, 0, make, is_reading=True)
-            self.asks.ask(Ask(question, reply, refuse))
+            self.ask_all([question], lambda asks: self._reply(client, command, asks[0].answer))
 
         def on_row_count(self, sender, message):
             if ask := self.asks.get(message.number):

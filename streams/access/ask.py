@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from overlay.client import Command, Failed
@@ -44,34 +45,28 @@ class LeaderQuestion(NamedTuple):
         return (self.stream, self.subject) if self.subject else (self.stream, id(self))
 
 
+@dataclass(eq=False)
 class Ask:
-    """A question without an answer. Either `then` gets the answer, or `refused` gets the reason why
-    there is none."""
+    """A question without an answer."""
 
-    def __init__(
-        self,
-        question: LeaderQuestion,
-        then: Callable[[Message], None],
-        refused: Callable[[Cause], None],
-        within: float = FOR_EVER,
-    ) -> None:
-        """`within`: the seconds after which the question fails."""
-        self.question = question
-        self.then = then
-        self.refused = refused
-        self.number = self.hints = 0
-        self.target: Peer | None = None
-        self.times = 0
-        """The number of times it was sent."""
-        self.asked: dict[NodeId, None] = {}
-        """The nodes that may have carried it out: it was sent to them, and they have not answered
-        that they do not lead."""
-        self.sent_at = self.resume_at = float("-inf")
-        self.until = within
-        """The time at which it fails; before it is asked, the seconds until then."""
-        self.answer: Message | Cause | None = None
-        """The answer, or the reason why there is none, of a question that is asked together with
-        others (`AskMachine.ask_all`)."""
+    question: LeaderQuestion
+    then: Callable[[Message | Cause], None]
+    """It gets the answer, or the reason why there is none."""
+    until: float = FOR_EVER
+    """The time at which it fails; before it is asked, the seconds until then."""
+    number: int = 0
+    hints: int = 0
+    target: Peer | None = None
+    times: int = 0
+    """The number of times it was sent."""
+    asked: dict[NodeId, None] = field(default_factory=dict)
+    """The nodes that may have carried it out: it was sent to them, and they have not answered that
+    they do not lead."""
+    sent_at: float = float("-inf")
+    resume_at: float = float("-inf")
+    answer: Message | Cause | None = None
+    """The answer, or the reason why there is none, of a question that is asked together with others
+    (`AskMachine.ask_all`)."""
 
 
 class Asks:
@@ -211,7 +206,7 @@ class Asks:
 
     def _refuse(self, ask: Ask, reason: Cause) -> None:
         if self._open.pop(ask.number, None) is not None:
-            ask.refused(reason)
+            ask.then(reason)
 
     def _is_known(self, ask: Ask) -> bool:
         """Whether a leader may have carried out a question of the same subject."""
@@ -280,7 +275,7 @@ class AskMachine(Machine):
                 if all(each.answer is not None for each in asks.values()):
                     then(asks)
 
-            ask = Ask(question, answered, answered, within)
+            ask = Ask(question, answered, within)
             return ask
 
         asks.update((question.place, asked(question)) for question in questions)

@@ -245,13 +245,11 @@ class Forks(Machine):
             return
         chunk = fork.queue[0]
 
-        def copied(answer: Message) -> None:
+        def answered(answer: Message | Cause) -> None:
             fork.ask = None
-            fork.copied = fork.queue.popleft().number
-            self._copy(fork)
-
-        def refused(cause: Cause) -> None:
-            fork.ask = None  # no majority, or nobody knows the stream: at the next look
+            if not isinstance(answer, Cause):  # else there is no majority: at the next look
+                fork.copied = fork.queue.popleft().number
+                self._copy(fork)
 
         question = LeaderQuestion(
             0,
@@ -262,7 +260,7 @@ class Forks(Machine):
                 isinstance(answer, ForkChunkCopied) and answer.number == chunk.number
             ),
         )
-        fork.ask = Ask(question, copied, refused)
+        fork.ask = Ask(question, answered)
         self._asks.ask(fork.ask)
 
     def on_look_at_chunks(self, timer: LookAtForkChunks) -> None:

@@ -271,9 +271,15 @@ class Questions:
 
     def ask(self, within: float = FOR_EVER, **more: Any) -> Ask:
         question = LeaderQuestion(1, "s", 0, lambda number: Said("ask", number), **more)
-        ask = Ask(question, self.answers.append, self.refused.append, within)
+        ask = Ask(question, self._taken, within)
         self.asks.ask(ask)
         return ask
+
+    def _taken(self, answer: Message | Cause) -> None:
+        if isinstance(answer, Cause):
+            self.refused.append(answer)
+        else:
+            self.answers.append(answer)
 
     def after(self, seconds: float) -> None:
         self.here.now += seconds

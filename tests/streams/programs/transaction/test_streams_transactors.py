@@ -107,7 +107,7 @@ def test_where_a_stream_of_fewer_shards_is_says_nothing_of_another() -> None:
     asks = Asks(port, places, LookAtTransactions())
     made: Any = lambda number: number  # noqa: E731
     question = LeaderQuestion(1, "orders", 2, made)
-    asks.ask(Ask(question, lambda answer: None, lambda reason: None))
+    asks.ask(Ask(question, lambda answer: None))
     asks.located(places.located("single"))
     assert not sent
     leader = Peer("b" * 16, "")
