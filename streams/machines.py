@@ -19,6 +19,7 @@ from streams.directory.messages import KeepShards
 from streams.directory.questions import OwnerQuestions
 from streams.directory.stream_owner import StreamOwner
 from streams.disk import LogDisk
+from streams.log.chunk import NANOSECONDS
 from streams.programs.group.members import Members
 from streams.programs.producer.producers import Producers
 from streams.programs.questions import OperatorQuestions
@@ -48,8 +49,6 @@ from streams.shard.hosting.shard_hosts import ShardHosts
 SLEW: Final = 0.01
 """Seconds of correction per second: an hour in four days. The drift of a clock, some 0.0001, is
 below it and corrected at once. Guess."""
-
-NANOSECONDS: Final = 1e9
 
 
 class SteadyClock:

@@ -12,6 +12,7 @@ the table does not have is a fault in the program, and raises.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
@@ -53,6 +54,9 @@ class Move(Enum):
     ENDED = "the program does not want it any more"
 
 
+NO_CAUSE: Final = Cause("", "")
+
+
 class IllegalMoveError(Exception):
     """The table of states has no such move."""
 
@@ -79,38 +83,31 @@ class SessionDriver(Protocol):
         """Report the reason why the session has failed."""
 
 
+@dataclass(eq=False, slots=True)
 class Session(Generic[OwnerT, PartT]):
-    """The session of a program (`owner`) with the leader of one shard. `part`: the user's state of
-    the shard."""
+    """The session of a program (`owner`) with the leader of one shard."""
 
-    __slots__ = (
-        *("driver", "errors", "heard_at", "hint", "is_cut_off", "leader", "number", "owner"),
-        *("part", "place", "shard", "state", "stream", "why"),
-    )
-
-    def __init__(
-        self, driver: SessionDriver, owner: OwnerT, part: PartT, stream: str, place: int, shard: str
-    ) -> None:
-        """`place`: the shard's number in its stream."""
-        self.driver = driver
-        self.owner = owner
-        self.part = part
-        self.stream = stream
-        self.place = place
-        self.shard = shard
-        self.state = Phase.FINDING
-        self.leader: Peer | None = None
-        self.number = 0
-        """The number by which the leader knows it; 0: none."""
-        self.hint: Peer | None = None
-        """The leader that the former leader has named."""
-        self.heard_at = float("-inf")
-        self.errors = 0
-        """Protocol errors since the last right answer."""
-        self.is_cut_off = False
-        """Whether the leader has reported that it has no majority."""
-        self.why = Cause("", "")
-        """The reason why it has failed."""
+    driver: SessionDriver
+    owner: OwnerT
+    part: PartT
+    """The user's state of the shard."""
+    stream: str
+    place: int
+    """The shard's number in its stream."""
+    shard: str
+    state: Phase = Phase.FINDING
+    leader: Peer | None = None
+    number: int = 0
+    """The number by which the leader knows it; 0: none."""
+    hint: Peer | None = None
+    """The leader that the former leader has named."""
+    heard_at: float = float("-inf")
+    errors: int = 0
+    """Protocol errors since the last right answer."""
+    is_cut_off: bool = False
+    """Whether the leader has reported that it has no majority."""
+    why: Cause = NO_CAUSE
+    """The reason why it has failed."""
 
     @property
     def is_open(self) -> bool:

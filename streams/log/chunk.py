@@ -55,6 +55,9 @@ BEGINS: Final = 1
 COMPLETES: Final = 2
 """Flag of the last chunk of the state with which a segment begins."""
 
+NANOSECONDS: Final = 1_000_000_000
+"""Of a second: the unit of the times in the log."""
+
 CHUNK_MOST: Final = 960 * 1024
 """The limit of a chunk's bytes: it has to fit into one frame between nodes (1 MiB)."""
 

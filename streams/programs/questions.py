@@ -8,7 +8,7 @@ twice is the same as once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -32,6 +32,7 @@ from streams.access.ask import Ask, AskMachine, LeaderQuestion
 from streams.access.locator import StreamLocated, StreamLocator
 from streams.access.reasons import MOVED, NOT_DEAD, TIME_OUT, UNKNOWN_GROUP, Cause
 from streams.log.batches import decode_rows
+from streams.log.chunk import NANOSECONDS
 from streams.programs.group.messages import (
     AskGroups,
     ChangeGroup,
@@ -44,8 +45,6 @@ from streams.programs.group.messages import (
 )
 from streams.programs.group.options import fault_of, wanted_by
 from streams.programs.reader.messages import AskRow, RowFacts
-
-NANOSECONDS: Final = 1e9
 
 Asked = WhyRow | GetGroups | EndDead | EditGroup | RemoveGroup
 """The commands of operators."""

@@ -17,6 +17,7 @@ a chunk that is committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
@@ -27,8 +28,9 @@ from overlay.machine import Alarm, InnerReply, Machine, Port, Timer
 from streams.directory.entry import StreamEntry
 from streams.disk import Opened
 from streams.log.batches import BatchHead, Row, encode_rows
-from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, ChunkId
+from streams.log.chunk import CHUNK_TARGET, ChunkId
 from streams.log.origins import CAPTURED
+from streams.programs.producer.messages import BATCH_MOST
 from streams.programs.producer.producers import shard_of
 from streams.services.service import Leaderships
 from streams.shard.hosting.shard_hosts import ShardHosts, StreamDescribed
@@ -41,9 +43,6 @@ LOOK: Final = 0.25
 AGAIN: Final = 1.0
 """Seconds after which a refused subscription is tried again."""
 
-
-ROW_MOST: Final = CHUNK_MOST - 64 * 1024
-"""Bytes of one row at most (`streams.programs.producer.messages.BATCH_MOST`)."""
 
 PENDING_MOST: Final = 50_000
 """Events that wait at one replica; beyond it the oldest are given up. Guess: half a second at
@@ -123,12 +122,12 @@ class ShardCapture:
             identity, event = next(iter(self._unsent.items()))
             row = Row(event.attributes, event.payload, event.payload_type)
             data = encode_rows((row,))
-            if rows and size + len(data) > ROW_MOST:
+            if rows and size + len(data) > BATCH_MOST:
                 break
             del self._unsent[identity]
             if origins.has(*_origin(identity)):  # by a leader before this one
                 self._count_known(identity)
-            elif len(data) > ROW_MOST:
+            elif len(data) > BATCH_MOST:
                 self.port.count("captures_too_large")
                 del self._waiting[identity]
             else:
@@ -175,17 +174,17 @@ class LookAtCaptures(Timer, frozen=True):
     """Fires when the captures are to be checked."""
 
 
+@dataclass(eq=False)
 class _Subscription:
     """One subscription for a stream. `client`: the client number under which it was made."""
 
-    def __init__(self, entry: StreamEntry, client: int, now: float) -> None:
-        self.entry = entry
-        self.client = client
-        self.asked_at = now
-        self.is_ready = False
-        self.has_failed = False
-        self.gaps = 0
-        """Number of times that events may have been missed."""
+    entry: StreamEntry
+    client: int
+    asked_at: float
+    gaps: int
+    """Number of times that events may have been missed."""
+    is_ready: bool = False
+    has_failed: bool = False
 
     @property
     def selector(self) -> str:
@@ -298,8 +297,7 @@ class Captures(Machine):
                 self._end(self._former.pop(entry.id, None))
                 self._former[entry.id] = known
         self._client -= 1
-        mine = _Subscription(entry, self._client, self.port.now)
-        mine.gaps = gaps
+        mine = _Subscription(entry, self._client, self.port.now, gaps)
         self._subscriptions[entry.id] = self._by_client[mine.client] = mine
         self._ask(mine.client, Subscribe(1, mine.selector, f"stream {entry.name}"))
 

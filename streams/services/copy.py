@@ -19,6 +19,7 @@ time to time how far it has scanned, so that a new leader does not scan all of t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
@@ -70,35 +71,37 @@ class LookAtCopies(Timer, frozen=True):
     """Fires when the copies are to be checked."""
 
 
+@dataclass(eq=False)
 class OriginReading:
-    """The reading of one shard of an origin, for one shard that this node leads. `client`: the
-    client number under which it reads; 0: it does not read."""
+    """The reading of one shard of an origin, for one shard that this node leads."""
 
-    def __init__(self, stream: str, id_: str, number: int, where: str) -> None:
-        """`stream`, `id_`: name and founding id of the origin; `where`: the selector."""
-        self.stream = stream
-        self.number = number
-        """The origin's shard."""
-        self.where = where
-        self.name = f"{COPIED}{id_}/{number}"
+    stream: str
+    id: str
+    """The founding id of the origin."""
+    number: int
+    """The origin's shard."""
+    client: int = 0
+    """The client number under which it reads; 0: it does not read."""
+    retry_at: float = 0.0
+    """When it is tried again after it has failed."""
+    from_first: bool = False
+    """Retention has removed rows behind the copied ones: begin with the oldest."""
+    has_begun: bool = False
+    taken: EventsTaken | None = None
+    """Events that wait to be appended."""
+    scanned: int = 0
+    """All rows below it are in the log, or are not wanted."""
+    losses: int = 0
+    """Number of times that the origin's log has lost rows."""
+    noted_at: float = 0.0
+    """When `scanned` was last written to the log without a row."""
+    fault: str = ""
+    """Why it is not read."""
+
+    @property
+    def name(self) -> str:
         """Its name in the log."""
-        self.id = id_
-        self.client = 0
-        self.retry_at = 0.0
-        """When it is tried again after it has failed."""
-        self.from_first = False
-        """Retention has removed rows behind the copied ones: begin with the oldest."""
-        self.has_begun = False
-        self.taken: EventsTaken | None = None
-        """Events that wait to be appended."""
-        self.scanned = 0
-        """All rows below it are in the log, or are not wanted."""
-        self.losses = 0
-        """Number of times that the origin's log has lost rows."""
-        self.noted_at = 0.0
-        """When `scanned` was last written to the log without a row."""
-        self.fault = ""
-        """Why it is not read."""
+        return f"{COPIED}{self.id}/{self.number}"
 
 
 class ShardCopy(LedShard):
@@ -346,7 +349,7 @@ class Copies(ShardService[ShardCopy]):
                 into, other = copy.entry.name, f"{source.stream} ({id_})"
                 text = f"{into} copies another stream {other}: the one before was removed"
                 self.port.emit(Alarmed("origin replaced", text))
-            origin = OriginReading(source.stream, id_, number, source.where)
+            origin = OriginReading(source.stream, id_, number)
             copy.origins[source.stream, number] = origin
         if origin.client or self.port.now < origin.retry_at:
             return

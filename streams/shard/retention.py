@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from matching import Value
+from streams.log.chunk import NANOSECONDS
 from streams.log.shard_log import SEGMENT_AGE, SEGMENT_BYTES, Segment, ShardLog
 
 PARTS: Final = 8
@@ -81,7 +82,6 @@ class Keep(NamedTuple):
 
 EVERYTHING: Final = Keep()
 
-NANOSECONDS: Final = 1_000_000_000
 LIFE_MOST: Final = 100 * 365 * 86_400.0
 """The limit of the seconds of a row's own lifetime: a longer one counts as this."""
 

@@ -15,6 +15,7 @@ epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -45,24 +46,22 @@ class ShardTerms(NamedTuple):
     """The rows that the next leader keeps and takes."""
 
 
+@dataclass(eq=False)
 class Damage:
     """Counts of the damage in a replica's log since its node started, and of the repairs."""
 
-    __slots__ = ("before", "ended", "found", "left", "mended", "refused")
-
-    def __init__(self) -> None:
-        self.found = 0
-        """Holes: places without the bytes that were written."""
-        self.mended = 0
-        """Chunks rewritten from other replicas."""
-        self.refused = 0
-        """Chunks from other replicas with a wrong hash."""
-        self.left = 0
-        """Holes that stay, since the shard has no other replica."""
-        self.ended = 0
-        """Holes whose chunks no other replica had: the log was cut before each."""
-        self.before: ShardState | None = None
-        """The state before the log was cut so, with the consumers and groups beyond its end."""
+    found: int = 0
+    """Holes: places without the bytes that were written."""
+    mended: int = 0
+    """Chunks rewritten from other replicas."""
+    refused: int = 0
+    """Chunks from other replicas with a wrong hash."""
+    left: int = 0
+    """Holes that stay, since the shard has no other replica."""
+    ended: int = 0
+    """Holes whose chunks no other replica had: the log was cut before each."""
+    before: ShardState | None = None
+    """The state before the log was cut so, with the consumers and groups beyond its end."""
 
     def counts(self) -> tuple[int, ...]:
         """Found, mended, refused, left, ended."""

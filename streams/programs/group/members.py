@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Final, NamedTuple
 
@@ -32,6 +33,7 @@ from streams.access.reasons import Cause
 from streams.access.session import Move, Phase, Session
 from streams.directory.entry import StreamEntry
 from streams.log.batches import decode_rows
+from streams.log.chunk import NANOSECONDS
 from streams.programs.group.messages import (
     LISTED_MOST,
     Attachment,
@@ -50,8 +52,6 @@ from streams.programs.group.messages import (
 )
 from streams.programs.group.options import fault_of, wanted_by
 
-NANOSECONDS: Final = 1e9
-
 TAKEN_BYTES: Final = 192 * 1024
 """The limit of bytes in one answer to a program, unless its only row is larger."""
 
@@ -67,32 +67,35 @@ class Lease(NamedTuple):
     until: float
 
 
+@dataclass(eq=False)
 class SettleRequest:
     """A `SettleRows` of a program that is not answered. Its rows may be of several shards."""
 
-    def __init__(self, request: int) -> None:
-        self.request = request
-        self.open: set[tuple[int, int]] = set()  # (shard, lease)
-        self.lost: list[tuple[int, int]] = []  # (shard, offset)
+    request: int
+    open: set[tuple[int, int]] = field(default_factory=set)  # (shard, lease)
+    lost: list[tuple[int, int]] = field(default_factory=list)  # (shard, offset)
 
 
+Settling = dict[int, tuple[Settlement, list[SettleRequest]]]
+"""Acknowledgements without an answer by lease, each with the requests that wait."""
+
+
+@dataclass(eq=False)
 class ShardLeases:
     """The leases of one member at one shard, and the acknowledgements that are not answered."""
 
-    def __init__(self, place: int, attachment: Attachment = (0, 0)) -> None:
-        """`attachment`: the number under which the program was a member before; (0, 0): none."""
-        self.place = place
-        """The shard's number in its stream."""
-        self.attachment = attachment
-        self.lease = 0.0
-        self.rows: deque[LeasedRow] = deque()
-        """The rows that wait for the program."""
-        self.held: dict[int, Lease] = {}
-        """All leases, by number."""
-        self.settling: dict[int, tuple[Settlement, list[SettleRequest]]] = {}
-        """The acknowledgements without an answer by lease, each with the requests that wait."""
-        self.extending: dict[int, tuple[Settlement, list[SettleRequest]]] = {}
-        """The same for leases that the program extends."""
+    place: int
+    """The shard's number in its stream."""
+    attachment: Attachment = (0, 0)
+    """The number under which the program was a member before; (0, 0): none."""
+    lease: float = 0.0
+    rows: deque[LeasedRow] = field(default_factory=deque)
+    """The rows that wait for the program."""
+    held: dict[int, Lease] = field(default_factory=dict)
+    """All leases, by number."""
+    settling: Settling = field(default_factory=dict)
+    extending: Settling = field(default_factory=dict)
+    """Those of leases that the program extends."""
 
     def settle(self, settled: Iterable[Settlement], by: SettleRequest) -> None:
         """Note acknowledgements of the program. `by` waits for the answers."""

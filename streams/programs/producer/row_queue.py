@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from streams.log.chunk import CHUNK_TARGET
@@ -31,17 +32,15 @@ at the place, or at one that is no longer known (None). Other codes (`streams.ac
 was refused."""
 
 
+@dataclass(eq=False, slots=True)
 class QueuedBatch:
     """The rows that a program appends together."""
 
-    __slots__ = ("count", "is_alone", "rows", "sequence", "then")
-
-    def __init__(self, rows: bytes, count: int, then: Outcome) -> None:
-        self.rows = rows
-        self.count = count
-        self.then = then
-        self.sequence = -1
-        self.is_alone = False  # in a request of its own, since one that it shared was refused
+    rows: bytes
+    count: int
+    then: Outcome
+    sequence: int = -1
+    is_alone: bool = False  # in a request of its own, since one that it shared was refused
 
 
 class RowsRequest:

@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 
 from overlay.client import PackedEvents, StreamEvent
 from streams.log.batches import Row, are_rows, decode_rows
+from streams.log.chunk import NANOSECONDS
 from streams.programs.reader.messages import (
     KEYS,
     OFFSET_MOST,
@@ -32,8 +33,6 @@ the program. At 100 MB/s it lasts 10 ms, some turns of a node."""
 
 WINDOW_LEAST: Final = 64 * 1024
 """The least credit in one shard."""
-
-NANOSECONDS: Final = 1e9
 
 
 class ArrivedRows:

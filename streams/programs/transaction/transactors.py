@@ -41,6 +41,7 @@ from streams.access.reasons import (
 )
 from streams.directory.entry import StreamEntry
 from streams.log.batches import Row, encode_rows
+from streams.log.chunk import NANOSECONDS
 from streams.programs.producer.messages import BATCH_MOST, RowBatch
 from streams.programs.producer.producers import by_shard, closed, fault_of
 from streams.programs.transaction.messages import (
@@ -64,8 +65,6 @@ leaders accept without a commit (`appender.PENDING_MOST`)."""
 
 REVIEWS_KEPT: Final = 10_000
 """The limit of reviews whose leaders are remembered, for the answer that nothing is known."""
-
-NANOSECONDS: Final = 1e9
 
 Answers = dict[int, Message]
 """The answers of leaders, by number of the shard."""

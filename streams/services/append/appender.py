@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from overlay.client import NO_MAJORITY
@@ -109,18 +110,16 @@ class _Queued(NamedTuple):
     size: int  # bytes in a chunk, roughly
 
 
+@dataclass(eq=False, slots=True)
 class _Request:
     """A request that has been taken and is not answered."""
 
-    __slots__ = ("number", "runs", "sender", "since", "size", "waits")
-
-    def __init__(self, sender: Peer, number: int, now: float) -> None:
-        self.sender = sender
-        self.number = number
-        self.since = now
-        self.size = 0
-        self.waits = 0  # batches that are queued, chunks that are not committed or not read
-        self.runs: list[Appended | Run] = []
+    sender: Peer
+    number: int
+    since: float
+    size: int = 0
+    waits: int = 1  # batches that are queued, chunks that are not committed or not read, and 1
+    runs: list[Appended | Run] = field(default_factory=list)
 
 
 class Appender(LedShard):
@@ -191,7 +190,6 @@ class Appender(LedShard):
         if not self._requests:
             self.later(LookAtAppends, LOOK)
         self._requests[request] = None
-        request.waits = 1
         sequence, head = message.sequence, (message.producer, message.session)
         head_bytes = 4 * len(message.producer) + HEAD_BYTES
         for batch, rows, verdict in zip(message.batches, decoded, found, strict=True):

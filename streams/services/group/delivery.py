@@ -9,12 +9,14 @@ too often is written as a dead letter, in the same log.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from matching import Value, compile_selector
 from overlay.machine import NodeId, Peer, Timer
 from streams.log.batches import decode_rows, encode_rows
+from streams.log.chunk import NANOSECONDS
 from streams.log.group_state import DeadRow, Group, GroupEntry, GroupOptions, RowsDone
 from streams.programs.group.messages import (
     LISTED_MOST,
@@ -25,7 +27,7 @@ from streams.programs.group.messages import (
     Settlement,
 )
 from streams.programs.reader.messages import Piece
-from streams.services.group.window import NANOSECONDS, Pending, Window, delay_of, pending, rank_of
+from streams.services.group.window import Pending, Window, delay_of, pending, rank_of
 from streams.services.read.history import HistoryScan
 from streams.services.service import LedShard
 
@@ -69,43 +71,38 @@ class WriteGroups(Timer, frozen=True):
     """Time to write what groups are done with."""
 
 
+@dataclass(eq=False)
 class GroupMember:
     """A program that is a member of a group, at one shard: its node, attachment and credit."""
 
-    def __init__(
-        self,
-        peer: Peer,
-        number: int,
-        name: str,
-        token: str,
-        attachment: Attachment,
-        credit: int,
-    ) -> None:
-        self.peer = peer
-        self.number = number
-        self.name = name
-        self.token = token
-        """The token of its program."""
-        self.attachment = attachment
-        self.credit = credit
-        """Rows that it may have at once."""
-        self.place = attachment[1]
-        """The leader's own number of this member."""
-        self.leases: dict[int, int] = {}
-        """The offsets of its rows, by lease."""
-        self.bytes = 0
-        self.at = 0.0
-        """The newest time in its messages, by its clock."""
-        self.kept_at = 0.0
-        """When its node last kept it alive."""
-        self.done: list[int] = []
-        self.lost: list[int] = []
-        """Its leases that were settled, and those that it has not, without an answer so far."""
+    peer: Peer
+    number: int
+    name: str
+    token: str
+    """The token of its program."""
+    attachment: Attachment
+    credit: int
+    """Rows that it may have at once."""
+    at: float
+    """The newest time in its messages, by its clock."""
+    kept_at: float
+    """When its node last kept it alive."""
+    leases: dict[int, int] = field(default_factory=dict)
+    """The offsets of its rows, by lease."""
+    bytes: int = 0
+    done: list[int] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    """Its leases that were settled, and those that it has not, without an answer so far."""
 
     @property
     def key(self) -> MemberKey:
         """The identity of the member at this shard."""
         return self.peer.id, self.number
+
+    @property
+    def place(self) -> int:
+        """The leader's own number of this member."""
+        return self.attachment[1]
 
     @property
     def has_room(self) -> bool:

@@ -239,9 +239,8 @@ class ShardMembers(LedShard):
     ) -> None:
         self._places += 1
         attachment = (self.leader.epoch, self._places)
-        about = (message.name, message.token, attachment, message.credit)
-        member = GroupMember(sender, message.member, *about)
-        member.at, member.kept_at = message.at, self.port.now
+        about = (message.name, message.token, attachment, message.credit, message.at)
+        member = GroupMember(sender, message.member, *about, kept_at=self.port.now)
         is_same = former is not None and (
             message.token == former.token or message.attachment == former.attachment
         )

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import isfinite
 from typing import Final
 
 from matching import Value
+from streams.log.chunk import NANOSECONDS
 from streams.log.group_state import GroupOptions
 from streams.log.runs import Run
 
@@ -31,35 +33,28 @@ PRIORITY_MOST: Final = 9
 DELAY_MOST: Final = 30 * 86_400.0
 """The limit of a row's delay in seconds; a longer one counts as this. Guess."""
 
-NANOSECONDS: Final = 1e9
-
 Key = tuple[type, Value]
 
 
+@dataclass(eq=False, slots=True)
 class Pending:
     """A row that is not done."""
 
-    __slots__ = (
-        *("offset", "time", "row", "key", "rank", "due"),
-        *("deliveries", "lease", "holder", "until", "is_settled", "reason"),
-    )
-
-    def __init__(self, offset: int, time: int, row: bytes, key: Key | None, rank: float) -> None:
-        self.offset = offset
-        self.time = time
-        self.row = row
-        self.key = key
-        self.rank = rank
-        self.due = 0.0
-        """The time of its delivery at the earliest, by the node's clock."""
-        self.deliveries = 0
-        self.lease = 0
-        self.holder = 0
-        """The leader's number of the member that has it; 0: none."""
-        self.until = 0.0
-        self.is_settled = False
-        self.reason = ""
-        """The reason of its last return."""
+    offset: int
+    time: int
+    row: bytes
+    key: Key | None
+    rank: float
+    due: float = 0.0
+    """The time of its delivery at the earliest, by the node's clock."""
+    deliveries: int = 0
+    lease: int = 0
+    holder: int = 0
+    """The leader's number of the member that has it; 0: none."""
+    until: float = 0.0
+    is_settled: bool = False
+    reason: str = ""
+    """The reason of its last return."""
 
 
 def pending(

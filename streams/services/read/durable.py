@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from matching import same_selector
 from overlay.machine import Timer
 from streams.access.reasons import EXPIRED, FENCED, FULL, LOST, OUT_OF_RANGE, SELECTOR
-from streams.log.chunk import POSITIONS
+from streams.log.chunk import NANOSECONDS, POSITIONS
 from streams.log.lost_rows import set_back_reason
 from streams.log.state import (
     ConsumerAttached,
@@ -33,8 +33,6 @@ from streams.services.service import LedShard
 
 CONSUMERS_MOST: Final = 10_000
 """Durable consumers of a shard at most. Guess: some 3 MB of state, with selectors of 200 bytes."""
-
-NANOSECONDS: Final = 1_000_000_000
 
 
 COMMIT: Final = 0.1

@@ -13,6 +13,7 @@ directory there may lack what a majority had committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from overlay.chord.events import ClusterForked, OwnerFound, Replanted
@@ -120,26 +121,26 @@ class ShardsReleased(LocalEvent, frozen=True):
     """The node may leave: its shards have other leaders and majorities, or the wait is over."""
 
 
+@dataclass(eq=False)
 class HostedShard:
     """The state of one shard at this node."""
 
-    def __init__(self, replica: Replica, now: float) -> None:
-        self.replica = replica
-        self.ordered_at = now
-        """When the owner was heard last."""
-        self.owner: Peer | None = None
-        self.tried_at = float("-inf")
-        """When this node last began to take over."""
-        self.fenced = 0
-        """The highest epoch that others have voted in, as far as they said so."""
-        self.entry: StreamEntry | None = None
-        """The stream, as the owner described it last."""
-        self.order: ShardOrder | None = None
-        """The owner's last order about it."""
-        self.named: frozenset[NodeId] = frozenset()
-        """The nodes that the owner has named for it last: who has it, and who is to lead it."""
-        self.released = False
-        """The owner has said that this node, which leaves, is not waited for."""
+    replica: Replica
+    ordered_at: float
+    """When the owner was heard last."""
+    owner: Peer | None = None
+    tried_at: float = float("-inf")
+    """When this node last began to take over."""
+    fenced: int = 0
+    """The highest epoch that others have voted in, as far as they said so."""
+    entry: StreamEntry | None = None
+    """The stream, as the owner described it last."""
+    order: ShardOrder | None = None
+    """The owner's last order about it."""
+    named: frozenset[NodeId] = frozenset()
+    """The nodes that the owner has named for it last: who has it, and who is to lead it."""
+    released: bool = False
+    """The owner has said that this node, which leaves, is not waited for."""
 
 
 class ShardHosts(Machine):

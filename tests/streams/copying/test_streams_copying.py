@@ -231,7 +231,7 @@ def test_an_origin_that_has_lost_rows_is_not_copied_on_and_a_gap_is_counted() ->
     shard = add(world, "n0", "copy", mirror="origin").id + "/0"
     rows_of(world, "n2", "copy", 1)
     (copy,) = world.node(leader(world, shard)).streams.copies.shards.values()
-    origin = OriginReading("origin", next(iter(copy.origins.values())).id, 0, "")
+    origin = OriginReading("origin", next(iter(copy.origins.values())).id, 0)
     assert "lost rows" in copy.begin(origin, 0)
     assert (copy.begin(origin, 1), copy.gaps, copy.replica.log.next_offset) == ("", 0, 1)
     assert (copy.begin(origin, 4), copy.gaps, copy.replica.log.next_offset) == ("", 1, 4)
