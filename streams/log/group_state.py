@@ -222,13 +222,10 @@ class Group:
 
     @property
     def has_room_for_selector(self) -> bool:
-        """Whether another former selector can be kept: there are few, or the oldest is unneeded."""
-        return len(self.former) < FORMER_MOST or not self._needs(self.former[0])
-
-    def _needs(self, former: FormerSelector) -> bool:
-        """Whether this selector may still decide about a row: one that is not done, or a dead
-        letter, which may be retried."""
-        return min((self.done.floor, *self.dead)) < former.below
+        """Whether another former selector can be kept: there are few, or the oldest decides about
+        no row any more, neither one that is not done nor a dead letter, which may be retried."""
+        least = min((self.done.floor, *self.dead))
+        return len(self.former) < FORMER_MOST or least >= self.former[0].below
 
     def edit(self, entry: GroupEdited, chunk: Chunk) -> None:
         """Change the options, from this chunk on."""

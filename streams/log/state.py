@@ -74,10 +74,6 @@ class ForkStates:
         known = self.known.get(fork)
         return 0 if known is None else known.next
 
-    def entries(self) -> Iterator[ForkCopied]:
-        """The forks as entries of a segment's state, the one copied longest ago first."""
-        yield from self.known.values()
-
     def appended(self, head: BatchHead) -> None:
         """Note a batch that was copied from a fork."""
         known = self.known.get(head.fork) or ForkCopied(head.fork, 0, b"", 0)
@@ -346,7 +342,7 @@ class ShardState:
             yield self.producers[name]
         yield from self.transactions.entries()
         yield from self.origins.entries()
-        yield from self.forks.entries()
+        yield from self.forks.known.values()
         for name in sorted(self.consumers):
             yield self.consumers[name]
         yield from self.forgotten.values()

@@ -194,25 +194,6 @@ class ForkDetour:
         return ends
 
 
-class AppendPauses:
-    """Pauses that grow, until there is progress."""
-
-    def __init__(self) -> None:
-        self._next = pacing.PAUSE
-        self.until = float("-inf")
-        """When the pause is over."""
-
-    def pause(self, now: float) -> None:
-        """Begin a pause at `now`; each one is twice as long as the one before, up to KEEP_ALIVE
-        seconds."""
-        self.until = now + self._next
-        self._next = min(pacing.KEEP_ALIVE, 2 * self._next)
-
-    def progress(self) -> None:
-        """Make the next pause a short one again."""
-        self._next = pacing.PAUSE
-
-
 class AppendSession:
     """The session of one producer with the leader of one shard."""
 
@@ -244,7 +225,8 @@ class AppendSession:
         self._failed = failed
         self._log = log
         self._line = Session(self, None, None, stream, place, shard)
-        self._backoff = AppendPauses()
+        self._pause = pacing.PAUSE  # the next one
+        self._resume_at = float("-inf")  # the end of the last one
         self._hints = 0  # leaders that were named by others since the last progress
         self._asked_at = float("-inf")  # when it was asked last who leads
         self._failing: _Failing | None = None
@@ -289,7 +271,7 @@ class AppendSession:
 
     def _find(self) -> None:
         """Open the conversation, unless it waits for an answer or a pause."""
-        line, is_over = self._line, self.port.now >= self._backoff.until
+        line, is_over = self._line, self.port.now >= self._resume_at
         if line.state is Phase.FINDING or (line.state is Phase.LOST and is_over):
             line.happens(Move.DUE)
 
@@ -343,9 +325,11 @@ class AppendSession:
             self._locator.mistaken(session.stream, session.place, session.leader.id)
 
     def lose(self, session: Session[None, None]) -> None:
-        """Leave the leader, and pause before the next one."""
+        """Leave the leader, and pause before the next one: twice as long each time without progress
+        in between, up to KEEP_ALIVE seconds."""
         session.left()
-        self._backoff.pause(self.port.now)
+        self._resume_at = self.port.now + self._pause
+        self._pause = min(pacing.KEEP_ALIVE, 2 * self._pause)
 
     def leave(self, session: Session[None, None]) -> None:
         """As `SessionDriver`: the log keeps the producer's session."""
@@ -427,7 +411,7 @@ class AppendSession:
         self._line.heard(self.port.now)
         self._fork.answered(self.port.now)
         self._hints = 0
-        self._backoff.progress()
+        self._pause = pacing.PAUSE
 
     def on_refused(self, sender: Peer, message: AppendRefused) -> None:
         """Take the refusal of a request, after which the leader refuses those behind it as well."""
@@ -440,11 +424,16 @@ class AppendSession:
         if self._fork.fork:
             self._refused_in_fork(code, message.reason)
             return
-        if code == SEQUENCE and self._fork.awaits_copy and message.expected < self.rows.appended:
+        is_behind = message.expected < self.rows.appended
+        if code == SEQUENCE and self._fork.awaits_copy and is_behind:
             self._wait()  # what a fork has acknowledged is not copied yet
             return
-        if code == SEQUENCE and not mine and self._may_follow(message.expected):
-            code = MOVED if message.expected < self.rows.appended else ""
+        if (
+            code == SEQUENCE
+            and not mine
+            and (message.expected <= self.rows.appended or self.rows.has(message.expected))
+        ):  # the leader lacks a request that was lost; else the log has other batches
+            code = MOVED if is_behind else ""
         if code == MOVED:
             self._moved(sender, message.leader)
         elif code in (FENCED, EXPIRED):
@@ -457,11 +446,6 @@ class AppendSession:
             self.end(code, message.reason)
         else:  # it may be otherwise in a moment
             self._wait()
-
-    def _may_follow(self, expected: int) -> bool:
-        """Whether the leader is behind, or lacks a request that was lost; else the log has other
-        batches of this producer."""
-        return expected <= self.rows.appended or self.rows.has(expected)
 
     def _moved(self, sender: Peer, leader: Peer | None) -> None:
         self._hints += 1
@@ -567,7 +551,7 @@ class AppendSession:
         now, line = self.port.now, self._line
         self._look_for_fork()
         if line.state is Phase.LOST:
-            if now >= self._backoff.until:
+            if now >= self._resume_at:
                 line.happens(Move.DUE)
                 self.pump()
             return

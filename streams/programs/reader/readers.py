@@ -189,17 +189,14 @@ class Readers(Attachments[_Reading, Cursor]):
                 self._hand_over(reading, reading.takes.popleft())
             elif reading.failed is not None:
                 self.fail(reading.client, reading.takes.popleft(), reading.failed)
-            elif reading.waits != reading.told:
-                self._say_why(reading, reading.takes.popleft())
+            elif reading.waits != reading.told:  # why none come, or that they can come again
+                reading.told = reading.waits
+                told = EventsTaken(reading.takes.popleft(), (), (), waits=reading.waits)
+                self.port.reply(reading.client, told)
             else:
                 return
         if reading.failed is not None:
             self.forget_failed(reading)
-
-    def _say_why(self, reading: _Reading, request: int) -> None:
-        """Answer without events, with the reason why none come, or that they can come again."""
-        reading.told = reading.waits
-        self.port.reply(reading.client, EventsTaken(request, (), (), waits=reading.waits))
 
     def _may_answer(self, reading: _Reading) -> bool:
         """Whether a program is answered now; else it is at a later look."""

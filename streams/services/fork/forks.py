@@ -103,7 +103,7 @@ class Forks(Machine):
                 state = "open" if fork.is_open else "waits"
                 found.append(ForkInfo(fork.fork, state, replica.log.next_offset))
         replica = self._hosts.leading(shard)
-        for each in replica.state.forks.entries() if replica is not None else ():
+        for each in replica.state.forks.known.values() if replica is not None else ():
             rows = each.rows + each.repeated
             found.append(ForkInfo(each.fork, "copied", rows, each.repeated, each.conflicting))
         return tuple(found)
@@ -111,7 +111,8 @@ class Forks(Machine):
     def on_ask_fork(self, sender: Peer, message: AskFork) -> None:
         """Open a fork for a producer's node that has found no leader, or name the one that is open;
         refuse it with a reason where the shard has a leader."""
-        known = self._open_of(message.shard)
+        mine = (f for f in self._forks.values() if f.main == message.shard and f.is_open)
+        known = next(mine, None)
         if known is None:
             if reason := self._why_not(message.shard):
                 self.port.send(sender, ForkRefused(message.shard, message.request, reason))
@@ -121,10 +122,6 @@ class Forks(Machine):
             self.port.send(sender, ForkIsOpen(message.shard, message.request, known.fork))
         else:
             known.asked.append((sender, message.request))
-
-    def _open_of(self, shard: str) -> _Fork | None:
-        mine = (fork for fork in self._forks.values() if fork.main == shard and fork.is_open)
-        return next(mine, None)
 
     # -- open and close --------------------------------------------------------------------------
 
