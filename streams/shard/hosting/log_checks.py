@@ -32,40 +32,68 @@ ANSWER_WITHIN: Final = 60.0
 
 
 class LogWalk:
-    """The position of one walk over a replica's segments."""
+    """A walk over a replica's segments, and its findings."""
 
-    def __init__(self, replica: Replica, first: str = "", alone: bool = False) -> None:
-        """Begin at the segment `first`, "": the oldest; if `alone`, read this segment only."""
+    def __init__(self, replica: Replica, name: str = "", segment: str = "") -> None:
+        """`name`: of the stream, if it is known here. `segment`: the only one to read; "": all."""
         self.replica = replica
-        self._alone = alone
-        self._segment = first
+        self.name = name
+        self.before = replica.damage.counts()
+        self.size = sum(each.size for each in replica.log.segments)
+        self.bytes = 0
+        """Bytes read so far."""
+        self.waits_since: float | None = None
+        self.is_over = False
+        """Whether it is done, and does not wait for a repair."""
+        self._alone = bool(segment)
+        self._segment = segment  # in hand; "": the oldest
+        self.restart()
+
+    def restart(self) -> None:
+        """Read the segment in hand from its beginning at the next step. A read under way does not
+        count."""
         self._at = 0
         self._number = 0  # of the chunk expected at `_at`; 0: the segment's first
         self._last: Placed | None = None  # the chunk before it in the segment
         self._asked = float("-inf")
-        self._generation = replica.chunks.generation
-        self.is_done = False
+        self._generation = self.replica.chunks.generation
+        self.is_done = self.has_begun = False
         self.again = False
         """It has found damage that is being repaired: there may be more behind it."""
-        self.bytes = 0
-        """Bytes read so far."""
-
-    @property
-    def segment(self) -> str:
-        """The name of the segment in hand."""
-        return self._segment
 
     @property
     def is_reading(self) -> bool:
         """Whether the disk still has to answer."""
         return self._asked > float("-inf")
 
+    def status(self) -> ShardCheck:
+        """The progress and findings of this walk, as `canopy stream check` prints them."""
+        counts = [a - b for a, b in zip(self.replica.damage.counts(), self.before, strict=True)]
+        stream, _, number = self.replica.shard.rpartition("/")
+        shard = int(number) if number.isdigit() else 0
+        about = (self.name or stream, shard, self._state(counts[0] > 0), self.bytes, self.size)
+        return ShardCheck(*about, *counts)
+
+    def _state(self, is_damaged: bool) -> str:
+        replica = self.replica
+        if replica.barred:
+            return "barred"
+        if replica.repair is not None:
+            return "mending"
+        if not replica.ready:
+            return "opening"
+        if not self.is_over:
+            return "reads" if self.has_begun else "waits"
+        if replica.damage.left > self.before[3]:
+            return "damaged"
+        return "mended" if is_damaged else "whole"
+
     def step(self) -> None:
         """Read a piece, unless one is being read."""
         now = self.replica.port.now
         if self.is_done or now < self._asked + ANSWER_WITHIN or not self.replica.ready:
             return
-        segment = self._there()
+        self.has_begun, segment = True, self._there()
         if segment is None:
             self.is_done = True
             return
@@ -92,9 +120,12 @@ class LogWalk:
         return found
 
     def _read(self, segment: Segment, at: int, size: int, then: Callable[[bytes], None]) -> None:
-        self._asked, generation = self.replica.port.now, self.replica.chunks.generation
+        asked = self._asked = self.replica.port.now
+        generation = self.replica.chunks.generation
 
         def found(data: bytes) -> None:
+            if self._asked != asked:
+                return
             self._asked = float("-inf")
             self.bytes += len(data)
             if generation == self.replica.chunks.generation:
@@ -215,53 +246,10 @@ class CheckNow(Timer, frozen=True):
     """Time to read another piece for the check that a program has asked for."""
 
 
-class _Walk:
-    """A walk through one replica's log, and its findings."""
-
-    def __init__(self, replica: Replica, name: str = "") -> None:
-        self.replica = replica
-        self.name = name  # of the stream; "": not known here
-        self.before = replica.damage.counts()
-        self.size = sum(segment.size for segment in replica.log.segments)
-        self.read = 0  # bytes, by walks before this one
-        self.checking: LogWalk | None = None
-        self.segment = ""  # at which the next walk begins; "": at the oldest
-        self.waits_since: float | None = None
-        self.is_over = False
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the log that were read so far."""
-        return self.read + (0 if self.checking is None else self.checking.bytes)
-
-    def status(self) -> ShardCheck:
-        """The progress and findings of this walk, as `canopy stream check` prints them."""
-        counts = [a - b for a, b in zip(self.replica.damage.counts(), self.before, strict=True)]
-        stream, _, number = self.replica.shard.rpartition("/")
-        shard = int(number) if number.isdigit() else 0
-        about = (self.name or stream, shard, self._state(counts[0] > 0), self.bytes, self.size)
-        return ShardCheck(*about, *counts)
-
-    def _state(self, is_damaged: bool) -> str:
-        replica = self.replica
-        if replica.barred:
-            return "barred"
-        if replica.repair is not None:
-            return "mending"
-        if not replica.ready:
-            return "opening"
-        if not self.is_over:
-            return "waits" if self.checking is None else "reads"
-        counts = self.replica.damage
-        if counts.left > self.before[3]:
-            return "damaged"
-        return "mended" if is_damaged else "whole"
-
-
 class _Run:
     """A check of some logs, one after the other."""
 
-    def __init__(self, walks: list[_Walk], client: int = 0, rate: int = 0) -> None:
+    def __init__(self, walks: list[LogWalk], client: int = 0, rate: int = 0) -> None:
         """`client`: the program that has asked for it, and the bytes a second that it wants."""
         self.walks = walks
         self.client = client
@@ -270,7 +258,7 @@ class _Run:
         self.next_at = float("-inf")  # when the next piece may be read
 
     @property
-    def next(self) -> _Walk | None:
+    def next(self) -> LogWalk | None:
         """The log that is read now."""
         return next((walk for walk in self.walks if not walk.is_over), None)
 
@@ -303,7 +291,7 @@ class LogChecks(Machine):
         """Read the segment in which a reader has met damage at once, before the regular check."""
         for replica in self._replicas():
             if replica.shard == event.shard:
-                self._seen.append(LogWalk(replica, event.segment, alone=True))
+                self._seen.append(LogWalk(replica, segment=event.segment))
                 self.port.set_timer(0.0, CheckLogs())
 
     def on_check_logs(self, timer: CheckLogs) -> None:
@@ -316,7 +304,7 @@ class LogChecks(Machine):
             self.port.set_timer(0.01, timer)
             return
         if self._round is None:
-            self._round = _Run([_Walk(replica) for replica in self._replicas()])
+            self._round = _Run([LogWalk(replica) for replica in self._replicas()])
             self._began = self.port.now
         if (walk := self._round.next) is not None:
             self._step(walk)
@@ -344,7 +332,7 @@ class LogChecks(Machine):
             entry = self._entries.get(_stream_of(replica.shard))
             name = "" if entry is None else entry.name
             if not command.stream or command.stream == name:
-                walks.append(_Walk(replica, name))
+                walks.append(LogWalk(replica, name))
         if command.stream and not walks:
             reason = f"this node has no shard of a stream {command.stream}"
             self.port.reply(client, Failed(command.request, "unknown", reason))
@@ -390,7 +378,7 @@ class LogChecks(Machine):
                 break
         self.port.set_timer(LOOK if not walk.is_over else 0.0, timer)
 
-    def _step(self, walk: _Walk) -> bool:
+    def _step(self, walk: LogWalk) -> bool:
         """Go on with one log. Returns whether there is something to do at once."""
         replica = walk.replica
         if all(each is not replica for each in self._replicas()):
@@ -400,26 +388,18 @@ class LogChecks(Machine):
             self._wait(walk)
             return False
         walk.waits_since = None
-        if walk.checking is None:
-            walk.checking = LogWalk(replica, walk.segment)
-        walk.checking.step()
-        if walk.checking.is_done:
-            walk.is_over = not walk.checking.again
-            self._pause(walk)
+        walk.step()
+        if walk.is_done:
+            walk.is_over = not walk.again
+            walk.restart()
             return False
-        return not walk.checking.is_reading
+        return not walk.is_reading
 
-    def _wait(self, walk: _Walk) -> None:
-        if walk.checking is not None:  # what it has asked for may no longer come
-            self._pause(walk)
+    def _wait(self, walk: LogWalk) -> None:
+        walk.restart()  # what it has asked for may no longer come
         if walk.waits_since is None:
             walk.waits_since = self.port.now
         walk.is_over = walk.replica.barred or self.port.now > walk.waits_since + PATIENCE
-
-    def _pause(self, walk: _Walk) -> None:
-        """Go on in the same segment later."""
-        assert walk.checking is not None
-        walk.read, walk.segment, walk.checking = walk.bytes, walk.checking.segment, None
 
 
 def _stream_of(shard: str) -> str:
