@@ -57,7 +57,7 @@ class LogWalk:
         self._last: Placed | None = None  # the chunk before it in the segment
         self._asked = float("-inf")
         self._generation = self.replica.chunks.generation
-        self.is_done = self.has_begun = False
+        self.is_done = False
         self.again = False
         """It has found damage that is being repaired: there may be more behind it."""
 
@@ -83,7 +83,7 @@ class LogWalk:
         if not replica.ready:
             return "opening"
         if not self.is_over:
-            return "reads" if self.has_begun else "waits"
+            return "reads" if self.bytes or self.is_reading else "waits"
         if replica.damage.left > self.before[3]:
             return "damaged"
         return "mended" if is_damaged else "whole"
@@ -93,7 +93,7 @@ class LogWalk:
         now = self.replica.port.now
         if self.is_done or now < self._asked + ANSWER_WITHIN or not self.replica.ready:
             return
-        self.has_begun, segment = True, self._there()
+        segment = self._there()
         if segment is None:
             self.is_done = True
             return
