@@ -35,6 +35,7 @@ from streams.access.reasons import (
     QUOTA,
     SEQUENCE,
     TOO_LARGE,
+    Cause,
 )
 from streams.access.session import Move, Phase, Session
 from streams.directory.entry import AVAILABILITY
@@ -215,9 +216,8 @@ class AppendSession:
         row, or `failed` with code and reason."""
         self.port = port
         self.rows = RowQueue()
-        self.ended = ""
-        """The code of the reason why no batch can be added; "": batches can be added."""
-        self._reason = ""
+        self.ended: Cause | None = None
+        """The reason why no batch can be added; None: batches can be added."""
         self._locator = locator
         self.identity = identity
         self._requests = 0  # that were sent
@@ -247,7 +247,7 @@ class AppendSession:
     def add(self, rows: bytes, count: int, then: Outcome) -> None:
         """Queue a batch. `then` gets its outcome."""
         if self.ended:
-            then(None, self.ended, self._reason)
+            then(None, *self.ended)
         else:
             if self.is_idle:
                 self._fork.progress(self.port.now)
@@ -485,7 +485,7 @@ class AppendSession:
             self._line.happens(Move.ENDED)
 
     def _ending(self, code: str, reason: str) -> None:
-        self.ended, self._reason = code, reason
+        self.ended = Cause(code, reason)
         self.rows.refuse_queue(code, reason)
         if self._opened is not None:
             self._opened = None
