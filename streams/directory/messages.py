@@ -6,12 +6,14 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import asdict
 
 from overlay.chord.messages import Cluster
 from overlay.command_faults import STREAM_NAME_MOST
 from overlay.info import ConsumerInfo, ForkInfo, IntakeInfo, ReplicaInfo
 from overlay.machine import Duration, Message, NodeId, Peer, Uint53, Uint63, Version
 from streams.directory.entry import ATTRIBUTE_MOST, StreamEntry, StreamOptions
+from streams.log.chunk import NANOSECONDS
 from streams.log.writers import Names
 from streams.shard.messages import Shard
 
@@ -183,7 +185,7 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     end: Uint53
     durable: Uint53
     committed: Uint53
-    size: Uint53  # bytes of the segments whose sizes are known
+    bytes: Uint53  # of the segments whose sizes are known
     time: Uint63  # of the last chunk, nanoseconds since 1970
     intake: IntakeInfo | None = None
     damaged: bool = False
@@ -200,28 +202,10 @@ def replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
     """A replica for people; `status` None: it has not answered."""
     if status is None:
         return ReplicaInfo(peer.id, peer.address, "silent", region=peer.region)
-    return ReplicaInfo(
-        peer.id,
-        peer.address,
-        status.state,
-        status.epoch,
-        status.first,
-        status.next,
-        status.durable,
-        status.committed,
-        status.size,
-        status.time / 1e9,
-        status.intake,
-        status.damaged,
-        status.behind,
-        status.consumers,
-        status.halves,
-        status.parked,
-        status.keys,
-        status.forks,
-        peer.region,
-        status.lost,
-    )
+    about = asdict(status)
+    del about["shard"], about["end"]
+    about["time"] /= NANOSECONDS
+    return ReplicaInfo(peer.id, peer.address, **about, region=peer.region)
 
 
 class ShardsStatus(Message, frozen=True):

@@ -433,12 +433,15 @@ class ShardState:
                     del self.forgotten[next(iter(self.forgotten))]
         elif isinstance(entry, ConsumerAttached):
             self.forgotten.pop(entry.name, None)
-            about = (chunk.number, entry.token, entry.expire_after, chunk.time)
-            selector, position, dropped = entry.selector, entry.position, 0
-            if known is not None:
-                selector, position, dropped = known.selector, known.position, known.dropped
-            self.consumers[entry.name] = ConsumerPosition(
-                entry.name, selector, position, *about, dropped
+            if known is None:
+                known = ConsumerPosition(entry.name, entry.selector, entry.position, 0, "", 0, 0)
+            self.consumers[entry.name] = replace(
+                known,
+                attachment=chunk.number,
+                token=entry.token,
+                expire_after=entry.expire_after,
+                time=chunk.time,
+                was_at=0,
             )
         elif known is not None and known.attachment == entry.attachment:
             position = max(known.position, entry.position)

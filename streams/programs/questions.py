@@ -191,21 +191,11 @@ def _fits(command: Asked, shard: str, answer: Message) -> bool:
 
 def _explained(command: WhyRow, facts: Any) -> RowExplained:
     """Return a leader's answer about a row, for a program."""
-    return RowExplained(
-        command.request,
-        facts.state,
-        facts.first,
-        facts.next,
-        facts.producer,
-        facts.number,
-        facts.epoch,
-        facts.chunk,
-        facts.time / NANOSECONDS,
-        facts.attributes,
-        tuple(RowReader(*reader) for reader in facts.readers),
-        fork=facts.fork,
-        at=facts.at,
-    )
+    about = asdict(facts)
+    del about["shard"], about["ticket"]
+    about["time"] /= NANOSECONDS
+    about["readers"] = tuple(RowReader(*reader) for reader in facts.readers)
+    return RowExplained(command.request, **about)
 
 
 def groups_of(command: GetGroups, asks: Mapping[int, Ask]) -> Groups:
@@ -218,21 +208,11 @@ def groups_of(command: GetGroups, asks: Mapping[int, Ask]) -> Groups:
         if not isinstance(report, GroupsReport):
             continue
         for one in report.groups:
-            options.setdefault(one.name, one.options)
-            shards.setdefault(one.name, []).append(
-                GroupShardInfo(
-                    place,
-                    one.floor,
-                    report.end,
-                    one.scanned,
-                    one.open,
-                    one.leased,
-                    one.delayed,
-                    one.dead,
-                    one.members,
-                    one.former,
-                )
-            )
+            about = asdict(one)
+            name, has = about.pop("name"), about.pop("options")
+            options.setdefault(name, has)
+            info = GroupShardInfo(place, end=report.end, **about)
+            shards.setdefault(name, []).append(info)
         letters += [_letter(place, each) for each in report.dead]
     infos = [
         GroupInfo(name, **asdict(options[name]), shards=tuple(shards[name]))

@@ -31,7 +31,7 @@ def overlay() -> tuple[World, str, str]:
     world.run(5)
     assert isinstance(world.ask("n0", AddStream(world.clients.request(), "s")), Streams)
     wait(world, lambda: bool(leaders(world)), READY, "a leader")
-    (shard,) = world.node(leaders(world)[0]).streams.hosts.led()
+    (shard,) = led(world, leaders(world)[0])
     append(world, 1)
     having = [name for name in world.names() if shard in world.node(name).streams.hosts.hosted]
     assert len(having) == 3
@@ -41,7 +41,12 @@ def overlay() -> tuple[World, str, str]:
 
 
 def leaders(world: World) -> list[str]:
-    return [name for name in world.names() if world.node(name).streams.hosts.led()]
+    return [name for name in world.names() if led(world, name)]
+
+
+def led(world: World, name: str) -> list[str]:
+    hosts = world.node(name).streams.hosts
+    return [shard for shard in hosts.hosted if hosts.leading(shard) is not None]
 
 
 def append(world: World, number: int) -> None:

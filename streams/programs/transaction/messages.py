@@ -106,16 +106,16 @@ class AskHalves(Message, frozen=True):
 
 
 class WaitingHalf(msgspec.Struct, frozen=True, array_like=True):
-    """An undecided half of `count` rows and `size` bytes, which `node` has prepared at `time`
+    """An undecided half of `count` rows and `bytes`, which `node` has prepared at `time`
     (nanoseconds since 1970)."""
 
     transaction: Transaction
     producer: ProducerName
     node: Peer
     count: Uint53
-    size: Uint53
+    bytes: Uint53
     time: Uint63
-    is_parked: bool
+    parked: bool
 
 
 class HalvesFound(Message, frozen=True):

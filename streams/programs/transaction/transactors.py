@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeGuard
 
+from msgspec.structs import asdict
+
 from overlay.bounded import BoundedDict
 from overlay.client import LEAVING, Command, Done, Failed
 from overlay.command_faults import fault_in_transaction
@@ -240,19 +242,10 @@ class Transactors(AskMachine):
                     self.refuse(client, command, (answer.code, answer.reason))
                     return
                 assert isinstance(answer, HalvesFound)
-                found += [
-                    TransactionInfo(
-                        shard,
-                        half.transaction,
-                        half.producer,
-                        half.node.id,
-                        half.count,
-                        half.size,
-                        half.time / NANOSECONDS,
-                        half.is_parked,
-                    )
-                    for half in answer.halves
-                ]
+                for half in answer.halves:
+                    about = {**asdict(half), "node": half.node.id}
+                    about["time"] /= NANOSECONDS
+                    found.append(TransactionInfo(shard, **about))
             self.port.reply(client, Transactions(command.request, tuple(found)))
 
         self._ask_all(client, entry, range(len(entry.places)), "", message, answered)

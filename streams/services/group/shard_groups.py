@@ -98,11 +98,6 @@ class ShardGroups(ShardMembers):
             self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
         return group
 
-    def holder(self, group: str, offset: int) -> str:
-        """The name of the member of a group that has a row; "": none has."""
-        delivery = self.groups.get(group)
-        return "" if delivery is None else delivery.holder(offset)
-
     def _report(self, group: Group) -> GroupReport:
         delivery = self.groups.get(group.name)
         counts = (0, 0, 0, 0)
@@ -229,7 +224,8 @@ class GroupServer(ShardService[ShardGroups]):
     def holder(self, shard: str, group: str, offset: int) -> str:
         """The name of the member of a group that has a row; "": none has."""
         groups = self.shard(shard)
-        return "" if groups is None else groups.holder(group, offset)
+        delivery = None if groups is None else groups.groups.get(group)
+        return "" if delivery is None else delivery.holder(offset)
 
     def on_confirm_leader(self, sender: Peer, message: ConfirmLeader) -> None:
         """A leader asks whether it is one still."""

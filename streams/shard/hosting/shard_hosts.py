@@ -235,10 +235,6 @@ class ShardHosts(Machine):
         hosted = self.hosted.get(shard)
         return hosted.replica if hosted is not None and hosted.replica.serves else None
 
-    def led(self) -> list[str]:
-        """The shards that this node leads."""
-        return [shard for shard in self.hosted if self.leading(shard) is not None]
-
     # -- leaving ---------------------------------------------------------------------------------
 
     def leave(self) -> None:
