@@ -10,10 +10,10 @@ and each delivery is held against an oracle (oracle.py):
 
 * `lost`, `duplicates`, `spurious`: must be 0, else the exit code is 1; so must `ended`, nodes whose
   process ended by itself (`last_lines`: of their logs); without `--hostile`, `lost_reported`, too;
-* `lost_reported`: deliveries that did not come, of which the subscribing program learnt by a gap;
-* `lost_in_flight`: others of events with a receipt that were under way when a node was killed;
-  `lost_in_flight_elsewhere`: those of them of which no killed node is a host that the receipt
-  names, so that a node that fanned out for one is to blame;
+* `lost_in_flight`: deliveries that did not come of events with a receipt that were under way when a
+  node was killed; `lost_in_flight_elsewhere`: those of them of which no killed node is a host that
+  the receipt names, so that a node that fanned out for one is to blame;
+* `lost_reported`: others of which the subscribing program learnt by a gap;
 * `without_receipt`: events whose publisher does not know what became of them; their own node was
   killed, mostly (`timed_out` counts the requests of others);
 * `longest_turn_ms`: the longest turn of a node that was not paused: so long it did nothing else;

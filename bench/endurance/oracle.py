@@ -3,14 +3,15 @@
 A *session* is one subscription from its SUBACK until its client or node ended. It is owed every
 event that matches, was handed to a node after the SUBACK, and got its receipt at least `MARGIN`
 before the session's end; each once, and nothing else. (An event without a receipt may come or not:
-its publisher knows that.) What is owed and missing counts differently by whether the program learnt
-of it, and whether a node was killed on the event's way:
+its publisher knows that.) What is owed and missing counts differently by whether a node was killed
+on the event's way, and whether the program learnt of it:
 
-* `lost_reported`: the session's program learnt of a gap in which the event was published;
-* `lost_in_flight`: it did not, and a node was killed between the publication and `HELD` after the
-  receipt, or after the end of what silenced the session's node meanwhile. The receipt says that the
-  virtual nodes accepted it, so its publisher does not learn of this loss;
-  `lost_in_flight_elsewhere`: none of those killed was a host that the receipt names;
+* `lost_in_flight`: a node was killed between the publication and `HELD` after the receipt, or after
+  the end of what silenced the session's node meanwhile. The receipt says that the virtual nodes
+  accepted it, so its publisher does not learn of this loss; `lost_in_flight_elsewhere`: none of
+  those killed was a host that the receipt names;
+* `lost_reported`: none was, and the session's program learnt of a gap in which the event was
+  published;
 * `lost`: neither.
 
 `after_heal_s` are the delays of events that were published within `HEALED` after the last silent
@@ -228,18 +229,16 @@ class Ledger:
         """Judge the whole run; times are seconds from `began`."""
         owed, missing = self.missing()
         self.kills.sort()
-        unreported = [
-            (number, session)
-            for number, session in missing
-            if not session.reports(self.asked[number], self.answered[number])
-        ]
-        lost, elsewhere = [], 0
-        for number, session in unreported:
+        in_flight, reported, lost, elsewhere = [], [], [], 0
+        for number, session in missing:
             killed = self.killed_meanwhile(self.asked[number], self.held_until(number, session))
-            if not killed:
+            if killed:
+                in_flight.append((number, session))
+                elsewhere += not set(killed) & set(self.hosts[number].values())
+            elif session.reports(self.asked[number], self.answered[number]):
+                reported.append((number, session))
+            else:
                 lost.append((number, session))
-            elif not set(killed) & set(self.hosts[number].values()):
-                elsewhere += 1
         receipts, quiet = self.receipts(), self.silences_of_others()
         delays = [each for session in self.sessions for each in session.delays]
         healed = after_heals(self.silences)
@@ -250,8 +249,8 @@ class Ledger:
             "refused": self.refused,
             "owed": owed,
             "lost": len(lost),
-            "lost_reported": len(missing) - len(unreported),
-            "lost_in_flight": len(unreported) - len(lost),
+            "lost_reported": len(reported),
+            "lost_in_flight": len(in_flight),
             "lost_in_flight_elsewhere": elsewhere,
             "duplicates": sum(session.duplicates for session in self.sessions),
             "spurious": sum(session.spurious for session in self.sessions),
@@ -269,7 +268,7 @@ class Ledger:
                 for seconds, node, since in quiet[:SHOWN]
             ],
             "missing": [
-                self._named(*one, began) for one in (lost or unreported or missing)[:SHOWN]
+                self._named(*one, began) for one in (lost or reported or in_flight)[:SHOWN]
             ],
         }
 

@@ -136,6 +136,9 @@ def test_what_a_gap_covers_is_reported_and_not_lost() -> None:
     assert (found["lost"], found["lost_reported"], found["lost_in_flight"]) == (1, 1, 0)
     assert [each["event"] for each in found["missing"]] == [before]
     assert (found["gaps"], found["reported"]) == (1, 1)
+    ledger.kill("b", 23.0)
+    found = ledger.verdict(0.0)
+    assert (found["lost"], found["lost_reported"], found["lost_in_flight"]) == (0, 0, 2)
 
 
 def test_a_gap_in_matching_covers_what_was_accepted_in_it() -> None:
