@@ -189,16 +189,7 @@ class Injector(threading.Thread):
         for name in names:
             self._down[name], self._silent[name] = now, inf
         ways = [(a, b) for a in names for b in names if (a in one) != (b in one)]
-
-        def join() -> None:
-            for way in ways:
-                self.nodes.proxy.spoil(*way, SOUND)
-            for name in names:
-                self._rest(name)
-
-        for way in ways:
-            self.nodes.proxy.spoil(*way, Faults(hold=True))
-        self._after(seconds, "join the halves", join)
+        self._hold(ways, seconds, Faults(hold=True), *names)
         return True
 
     def _silence(self, kind: str, free: list[str]) -> bool:
@@ -279,19 +270,20 @@ class Injector(threading.Thread):
             self._rest(name)
 
     def _hold(
-        self, ways: list[tuple[str, str]], seconds: float, faults: Faults, silent: str = ""
+        self, ways: list[tuple[str, str]], seconds: float, faults: Faults, *silent: str
     ) -> None:
-        """Spoil these ways for a while. (Where two faults share a way, the first end ends both.)"""
+        """Spoil these ways for a while, which silences these nodes. (Where two faults share a way,
+        the first end ends both.)"""
         for way in ways:
             self.nodes.proxy.spoil(*way, faults)
 
         def free() -> None:
             for way in ways:
                 self.nodes.proxy.spoil(*way, SOUND)
-            if silent:
-                self._rest(silent)
+            for name in silent:
+                self._rest(name)
 
-        self._after(seconds, "join " + silent if silent else "", free)
+        self._after(seconds, f"join {' '.join(silent)}" if silent else "", free)
 
     def _begin(self, text: str, name: str) -> None:
         self._note(text)
