@@ -5,21 +5,19 @@ from bench.mutations import (
     delivery_faults,
     health_faults,
     host_faults,
-    lower_faults,
-    process_faults,
-    trace_faults,
-    tree_faults,
-)
-from bench.mutations.planting import FAULTS, PlantedFault, plant
-from bench.security import (
     issuer_faults,
+    lower_faults,
     lying_faults,
+    process_faults,
     program_faults,
     ring_faults,
     security_faults,
     signing_faults,
     stranger_faults,
+    trace_faults,
+    tree_faults,
 )
+from bench.mutations.planting import FAULTS, PlantedFault, plant
 from bench.streams import (
     consuming_faults,
     directory_faults,

@@ -1,1 +1,0 @@
-"""Faults of what keeps nodes with keys safe, which bench/mutations plants."""
