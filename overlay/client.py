@@ -501,11 +501,6 @@ class Gathered(Reply, frozen=True):
 
     events: tuple[Event, ...]
 
-    @staticmethod
-    def of(events: Sequence[Event], places: Sequence[int]) -> Gathered:
-        """The events at these places of `events`."""
-        return Gathered(0, tuple([events[place] for place in places]))
-
 
 class Status(Reply, frozen=True):
     """One node. `counters` are totals since its start."""

@@ -241,7 +241,7 @@ class Dialler(LinkParts):
         self._peer_list.something_failed()
         what = "reset" if end is SessionEnd.RESET else "down"
         self._node.trace("link", peer=session.peer.id, reason=f"{what}: {reason}")
-        self._node.emit(LinkDown(session.peer, reason, left, session.undelivered(), end))
+        self._node.emit(LinkDown(session.peer, reason, left, session.outgoing.undelivered(), end))
 
     def stop(self) -> None:
         """Dial nothing and report nothing from now on: the node leaves."""

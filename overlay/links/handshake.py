@@ -248,7 +248,7 @@ class Handshake(LinkParts):
                     former.write(superseded(hello.peer, hello.process))
                 reason = "it restarted" if restarted else "it has begun a new session"
                 if not restarted:
-                    queued = session.take_queued()
+                    queued = session.outgoing.take_queued()
                 self._dialler.close(session, reason, end=SessionEnd.RESET)
                 session = None
             elif hello.dials <= session.remote.dials:
@@ -260,7 +260,7 @@ class Handshake(LinkParts):
         elif not self._dialler.make_room(session):
             raise ProtocolError(NO_ROOM)
         for encoded, message in queued:
-            session.enqueue(encoded, message)
+            session.outgoing.enqueue(encoded, message)
         if self._node.me.id < hello.peer.id:
             for rival in (session.connection, session.candidate):
                 if rival is not None and rival.has_sent_hello:
@@ -292,11 +292,11 @@ class Handshake(LinkParts):
                 raise ProtocolError("a Welcome from the past")
             restarted = welcome.process != session.remote.process
             reason = "it restarted" if restarted else "it has forgotten the session"
-            queued = [] if restarted else session.take_queued()
+            queued = [] if restarted else session.outgoing.take_queued()
             self._dialler.report_down(session, reason)
             session.reset(session.number)
             for encoded, message in queued:
-                session.enqueue(encoded, message)
+                session.outgoing.enqueue(encoded, message)
         self._establish(connection, session, welcome, welcome.expected)
 
     def _on_name(self, connection: LinkConnection, welcome: Welcome) -> None:
@@ -410,7 +410,7 @@ class Handshake(LinkParts):
         now = self._node.clock()
         is_fresh = session.remote.number == 0
         try:
-            unacknowledged = session.resume(start, greeting.credit)
+            unacknowledged = session.outgoing.resume(start, greeting.credit)
         except ProtocolError as error:
             self._penalties.protocol_violated(session.peer.id, now)
             self._dialler.close(session, str(error))
@@ -457,7 +457,7 @@ class Handshake(LinkParts):
             return
         session.wrote(self._node.clock())
         numbers = (session.number, session.remote.number, session.dials.count)
-        expected, yours = session.expected, session.remote.process.incarnation
+        expected, yours = session.incoming.expected, session.remote.process.incarnation
         connection.write(
             Hello(
                 *self._sender,
@@ -483,7 +483,7 @@ class Handshake(LinkParts):
             return
         session.wrote(self._node.clock())
         numbers = (session.number, session.remote.number, session.dials.count)
-        expected, yours = session.expected, session.remote.process.incarnation
+        expected, yours = session.incoming.expected, session.remote.process.incarnation
         clock = self._node.hybrid.read()
         connection.write(
             Welcome(*self._sender, expected, yours, window, *numbers, boot, clock, *offer)

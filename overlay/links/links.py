@@ -153,9 +153,9 @@ class Links:
             session.begin_silence(self._node.clock())
         if len(encoded) > MAX_BODY:
             self._drop(peer, message, len(encoded), TOO_LARGE)
-        elif session.enqueue(encoded, message) or (
+        elif session.outgoing.enqueue(encoded, message) or (
             session.queue_limit.extend(len(encoded), self._node.clock())
-            and session.enqueue(encoded, message)
+            and session.outgoing.enqueue(encoded, message)
         ):
             self._to_flush[peer.id] = session
         else:
@@ -170,7 +170,7 @@ class Links:
                 if session.state is SessionState.CONNECTED:
                     self._flush_session(session)
                 limit = session.queue_limit
-                if (session.queued or limit.is_congested) and limit.congestion_changed():
+                if (session.outgoing.queued or limit.is_congested) and limit.congestion_changed():
                     kind = LinkCongested if limit.is_congested else LinkRelieved
                     self._node.emit(kind(session.peer))
 
@@ -255,7 +255,7 @@ class Links:
         Other messages do not count: machines gossip for ever, so that in a large overlay, or one
         that loses frames, hardly a moment would be idle.
         """
-        return sum(session.has_data() for session in self._sessions)
+        return sum(session.outgoing.has_data() for session in self._sessions)
 
     # --- from the driver ---
 
@@ -375,9 +375,9 @@ class Links:
         """Write what the credit allows; see that what arrived gets acknowledged."""
         connection = session.connection
         assert connection is not None, "CONNECTED without a connection"
-        while session.queued and (batch := session.next_batch()) is not None:
+        while session.outgoing.queued and (batch := session.outgoing.next_batch()) is not None:
             self._write_batch(session, connection, batch)
-        if session.queued:
+        if session.outgoing.queued:
             self._dialler.reschedule(session)  # no credit: the peer has to be asked for it
         if session.ack_due and (delay := session.ack_within(ACK_SHARE)) is not None:
             now = self._node.clock()
@@ -404,15 +404,15 @@ class Links:
     def _on_batch(self, connection: LinkConnection, session: LinkSession, batch: Batch) -> None:
         self._node.hybrid.observe(batch.clock)
         self._on_acknowledged(session, batch.acknowledged, batch.credit)
-        arrival = session.receive(batch)
+        arrival = session.incoming.receive(batch)
         if arrival is Arrival.IN_ORDER:
             self._consume(session, batch)
             return
         if arrival is Arrival.FILLS_GAP:
             self._consume(session, batch)
-            while (buffered := session.next_buffered()) is not None:
+            while (buffered := session.incoming.next_buffered()) is not None:
                 self._consume(session, buffered)
-        gap = session.new_gap()
+        gap = session.incoming.new_gap()
         if gap or arrival is Arrival.DUPLICATE:
             connection.write(session.make_ack(session.last_heard, gap))
 
@@ -441,7 +441,7 @@ class Links:
         was_suspected = session.suspicion.is_suspected
         if session.acknowledge(acknowledged, credit) and was_suspected:
             self._node.emit(LinkRecovered(session.peer))
-        if session.queued:
+        if session.outgoing.queued:
             self._to_flush[session.peer.id] = session
 
     def _drop(self, peer: Peer, message: Message, size: int, reason: str) -> None:

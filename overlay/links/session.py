@@ -219,8 +219,7 @@ class LinkSession(HasDeadline):
         *("peer", "number", "state", "reason", "connection", "candidate", "is_watched", "since"),
         *("remote", "dials", "retransmission", "suspicion", "search", "queue_limit"),
         *("last_heard", "last_written", "last_used", "ack_due", "_ack_timed", "_ack_bytes"),
-        *("_settings", "_codec", "_send_buffer", "_receive_buffer"),
-        *("enqueue", "queued", "next_batch", "receive", "next_buffered", "new_gap"),
+        *("_settings", "_codec", "outgoing", "incoming"),
     )
 
     def __init__(
@@ -267,15 +266,8 @@ class LinkSession(HasDeadline):
 
     def _begin(self, number: int, buffer: SendBuffer) -> None:
         self.number = number
-        self._send_buffer = buffer
-        self._receive_buffer = ReceiveBuffer(self._settings.window)
-        # The methods that the data plane calls for each message or batch, bound once.
-        self.enqueue = self._send_buffer.enqueue
-        self.queued = self._send_buffer.queued  # read only
-        self.next_batch = self._send_buffer.next_batch
-        self.receive = self._receive_buffer.receive
-        self.next_buffered = self._receive_buffer.next_buffered
-        self.new_gap = self._receive_buffer.new_gap
+        self.outgoing = buffer
+        self.incoming = ReceiveBuffer(self._settings.window)
         self.remote = UNMET
         self.ack_due = False  # something arrived that is not acknowledged
         self._ack_timed = False  # … and a delayed acknowledgement is scheduled
@@ -335,7 +327,7 @@ class LinkSession(HasDeadline):
             agreed_version(greeting, newest),
             greeting.capabilities,
         )
-        self._receive_buffer.resume()
+        self.incoming.resume()
         self.retransmission.withdraw()
         self.last_heard = self.last_used = now
         self.search.begin(now + self._settings.retry_first if self.is_detoured else NEVER)
@@ -382,7 +374,7 @@ class LinkSession(HasDeadline):
         self.retransmission.sent(batch.number, now)
         return Batch(
             batch.number,
-            self._receive_buffer.expected,
+            self.incoming.expected,
             self._settings.window,
             batch.digest,
             batch.compressed,
@@ -395,7 +387,7 @@ class LinkSession(HasDeadline):
         self.ack_due = False
         self._ack_bytes = 0
         self.last_written = now
-        return Ack(self._receive_buffer.expected, self._settings.window, gap, 0, answers)
+        return Ack(self.incoming.expected, self._settings.window, gap, 0, answers)
 
     def make_question(self, now: float) -> Ack:
         """Make a question to the peer about the batches that it has. Sending it counts as use of
@@ -407,7 +399,7 @@ class LinkSession(HasDeadline):
         """Make the answer to the peer's question: the batches received, and the batch that follows
         a gap."""
         self.last_used = now
-        answer = self.make_ack(now, self._receive_buffer.gap_end(), question)
+        answer = self.make_ack(now, self.incoming.gap_end(), question)
         self.last_written = now + ACK_DELAY  # of two that watch each other only one asks
         return answer
 
@@ -426,47 +418,24 @@ class LinkSession(HasDeadline):
         self._ack_timed = False
         return self.ack_due and self.state is SessionState.CONNECTED
 
-    @property
-    def expected(self) -> int:
-        """The number of the next batch that the peer is to send."""
-        return self._receive_buffer.expected
-
-    def has_data(self) -> bool:
-        """Whether a data-plane message is queued or unacknowledged."""
-        return self._send_buffer.has_data()
-
-    def take_queued(self) -> list[tuple[bytes, Message]]:
-        """Remove and return the messages that were never sent, each encoded and as a message.
-        Another session may send them."""
-        return self._send_buffer.take_queued()
-
     def understands(self, message: Message) -> bool:
         """Whether the peer has said that it knows this kind of message. What only some nodes know
         is not queued for one that has never been connected."""
         return not message.capability or message.capability in self.remote.capabilities
 
-    def undelivered(self) -> tuple[Message, ...]:
-        """Every message that may not have arrived, in the order of sending."""
-        return self._send_buffer.undelivered()
-
     # --- retransmission ---
-
-    def resume(self, expected: int, credit: int) -> list[InFlightBatch]:
-        """A new connection: the peer wants the batch `expected` next. What to send again; raises
-        ProtocolError if the peer has acknowledged that batch."""
-        return self._send_buffer.resume(expected, credit)
 
     def acknowledge(self, number: int, credit: int) -> bool:
         """The peer has every batch before `number`. Returns whether that is news; if so, the
         suspicion is over. Raises ProtocolError if the batch was never sent."""
-        if not self._send_buffer.acknowledge(number, credit):
+        if not self.outgoing.acknowledge(number, credit):
             return False
         self.restart_retransmission(self.last_heard)
         return True
 
     def fill_gap(self, first: int, end: int) -> list[InFlightBatch]:
         """The peer lacks the batches from `first` up to `end`: what to send again."""
-        found = self._send_buffer.fill_gap(first, end)
+        found = self.outgoing.fill_gap(first, end)
         if found:
             self.retransmission.sent_again()
         return found
@@ -508,7 +477,7 @@ class LinkSession(HasDeadline):
     def suspect(self, now: float) -> tuple[Message, ...]:
         """The peer is suspected: the messages that LinkSuspected names now, few at first."""
         self.queue_limit.out_of_reach(now)
-        return self.suspicion.report(self._send_buffer.undelivered(), now)
+        return self.suspicion.report(self.outgoing.undelivered(), now)
 
     # --- another way ---
 
@@ -550,8 +519,8 @@ class LinkSession(HasDeadline):
 
     def expects_answer(self) -> bool:
         """Whether the peer's silence counts: it is watched, or something is not acknowledged."""
-        send_buffer = self._send_buffer
-        return self.is_watched or bool(send_buffer.queued or send_buffer.in_flight)
+        outgoing = self.outgoing
+        return self.is_watched or bool(outgoing.queued or outgoing.in_flight)
 
     def watch(self, is_watched: bool) -> None:
         """Set whether the link is pinned. Called by `SessionTable` only."""
@@ -599,10 +568,10 @@ class LinkSession(HasDeadline):
             peer=self.peer,
             state=self.state.name,
             since=self.since,
-            queued_bytes=self._send_buffer.queued_bytes,
-            in_flight_bytes=self._send_buffer.in_flight_bytes,
-            sent=self._send_buffer.number,
-            received=self._receive_buffer.expected,
+            queued_bytes=self.outgoing.queued_bytes,
+            in_flight_bytes=self.outgoing.in_flight_bytes,
+            sent=self.outgoing.number,
+            received=self.incoming.expected,
             reason=reason if self.state is SessionState.CONNECTED else self.reason,
             round_trip=self.retransmission.round_trips.smoothed,
             version=self.remote.version,
@@ -610,7 +579,7 @@ class LinkSession(HasDeadline):
 
     def queue(self) -> tuple[NodeId, int, int]:
         """(peer, bytes queued, bytes in flight)."""
-        return self.peer.id, self._send_buffer.queued_bytes, self._send_buffer.in_flight_bytes
+        return self.peer.id, self.outgoing.queued_bytes, self.outgoing.in_flight_bytes
 
 
 class SessionStatus(msgspec.Struct, frozen=True):

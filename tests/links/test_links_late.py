@@ -193,5 +193,7 @@ def test_a_session_that_moves_counts_what_was_acknowledged_meanwhile() -> None:
         a.send(b, number)
         world.run(0.3)
     a.send(b, 6)
-    assert [batch.number for batch in session.resume(2, 1 << 20)] == [5], "the greeting was late"
+    assert [batch.number for batch in session.outgoing.resume(2, 1 << 20)] == [5], (
+        "the greeting was late"
+    )
     assert not a.of(LinkRecovered)

@@ -44,12 +44,12 @@ def test_a_peer_that_takes_nothing_for_want_of_credit_is_asked_and_missed() -> N
     world.run(1.0)
     session = a.links._sessions.find("b")
     assert session is not None
-    session._send_buffer.credit = 0
+    session.outgoing.credit = 0
     a.send(b, 2)
     world.run(2.0)
     assert [ack for ack in a.frames(Ack) if ack.asks]
     assert b.numbers(a) == [1, 2]  # its answer grants credit again
-    session._send_buffer.credit = 0
+    session.outgoing.credit = 0
     world.kill(b, reset=False)
     a.send(b, 3)
     world.run(7.0)

@@ -104,7 +104,7 @@ class WorldNode:
 
     def share(self, events: Sequence[Any], places: Mapping[int, Sequence[int]]) -> None:
         for client, where in places.items():
-            self.reply(client, Gathered.of(events, where))
+            self.reply(client, Gathered(0, tuple([events[place] for place in where])))
 
     def store(self, *records: bytes, replace: bool = False) -> None:
         if self._unstored:

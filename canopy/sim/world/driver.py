@@ -451,7 +451,7 @@ class SimDriver:
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
         """Pass events to clients that gather, at the end of the turn."""
         for client, where in places.items():
-            self.reply(client, Gathered.of(events, where))
+            self.reply(client, Gathered(0, tuple([events[place] for place in where])))
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """Write one trace record, and charge the work that it reports."""

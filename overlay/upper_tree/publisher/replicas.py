@@ -48,7 +48,7 @@ from overlay.upper_tree.publisher.load_prediction import LoadPredictor
 
 class LastWord(msgspec.Struct):
     """The time at which a host last accepted events, or reported that events wait there. The record
-    is changed in place, by `ReplicaSelector._heard`: it is written for every acceptance, and
+    is changed in place, by `ReplicaSelector.accepted`: it is written for every acceptance, and
     assigning to a `BoundedDict` costs a microsecond."""
 
     at: float
@@ -184,24 +184,27 @@ class ReplicaSelector:
         """Note that events are sent to a host."""
         self.predictor.sent(node, events, now)
 
-    def accepted(
-        self, node: NodeId, took: float | None, now: float, load: HostLoad | None = None
-    ) -> None:
-        """Note that a host has accepted, `took` seconds after it was sent (None: not known), and
-        reports its load (None: nothing waits)."""
-        self.predictor.reported(node, load, now, None if took is None else now - took)
-        self._heard(node, took or 0.0, now, load)
-        if took is not None:
-            smoothed = took if self._smoothed is None else self._smoothed
-            self._smoothed = smoothed + SMOOTHING * (took - smoothed)
-
     def waits(self, node: NodeId, now: float, load: HostLoad | None) -> None:
         """Note that a host has accepted nothing more, but works, and reports its load."""
-        self.predictor.reported(node, load, now, -math.inf)
-        self._heard(node, 0.0, now, load)
+        self.accepted(node, None, now, load, -math.inf)
 
-    def _heard(self, node: NodeId, took: float, now: float, load: HostLoad | None) -> None:
-        """Note that the host accepted events after `took` seconds, or reported its load."""
+    def accepted(
+        self,
+        node: NodeId,
+        took: float | None,
+        now: float,
+        load: HostLoad | None = None,
+        upto: float | None = None,
+    ) -> None:
+        """Note that a host has accepted, `took` seconds after it was sent (None: not known), all
+        that was sent up to `upto` (None: by `took`), and reports its load (None: nothing
+        waits)."""
+        if took is not None:
+            upto = now - took
+            smoothed = took if self._smoothed is None else self._smoothed
+            self._smoothed = smoothed + SMOOTHING * (took - smoothed)
+        self.predictor.reported(node, load, now, upto)
+        took = took or 0.0
         last = self._heard_at.get(node)
         if last is None:
             last = self._heard_at[node] = LastWord(now)

@@ -162,10 +162,10 @@ def test_every_bound_is_looked_at_on_every_link(world: World) -> None:
         assert what in found
     assert all(size <= bound for size, bound in found.values())
     session = next(iter(node.links._sessions))
-    before = session._send_buffer.in_flight_bytes
-    session._send_buffer.in_flight_bytes = 5 << 20  # the window is 4 MiB
+    before = session.outgoing.in_flight_bytes
+    session.outgoing.in_flight_bytes = 5 << 20  # the window is 4 MiB
     over = [what for what, size, bound in bounds(node) if size > bound]
-    session._send_buffer.in_flight_bytes = before
+    session.outgoing.in_flight_bytes = before
     assert over == [f"bytes under way to {session.peer.id}"]
 
 
