@@ -59,7 +59,8 @@ class VoterLog:
         self.config = config
         self._before = position  # of the first entry in the tail
         self._tail: deque[LogEntry] = deque()
-        self._bytes = 0
+        self.tail_bytes = 0
+        """Bytes of the entries that are kept."""
         self._kept = kept
 
     @property
@@ -74,7 +75,7 @@ class VoterLog:
         if item.config is not None:
             self.config = item.config
         self._tail.append(item)
-        self._bytes += size_of(item)
+        self.tail_bytes += size_of(item)
         self._shorten()
         return index
 
@@ -84,15 +85,10 @@ class VoterLog:
         self._shorten()
 
     def _shorten(self) -> None:
-        while self._bytes > self._kept and self._tail:
+        while self.tail_bytes > self._kept and self._tail:
             old = self._tail.popleft()
-            self._bytes -= size_of(old)
+            self.tail_bytes -= size_of(old)
             self._before = (old.epoch, self._before[1] + 1)
-
-    @property
-    def tail_bytes(self) -> int:
-        """Bytes of the entries that are kept."""
-        return self._bytes
 
     def override(self, config: Configuration) -> None:
         """Use this configuration before it is in the log: the caller leads next and appends an

@@ -105,7 +105,8 @@ class LocalClients(Machine):
         self.gatherers: dict[int, None] = {}
         self._low_water = LowWater(port, settings, wall, registrar.unconfirmed_since)
         self._gaps = GapReports(port, self.subscriptions, self._low_water, wall)
-        self._number = 0
+        self.numbered = 0
+        """The number of subscriptions that this node's process has made."""
         self._leaving = False
 
     def handlers(self) -> Handlers:
@@ -182,7 +183,7 @@ class LocalClients(Machine):
                 self.port.count("policy_refused")
                 self.port.reply(client, Failed(command.request, POLICY, denial))
                 return None
-            id_ = f"{self.port.me.id}.{self.incarnation}.{self._number + 1}"
+            id_ = f"{self.port.me.id}.{self.incarnation}.{self.numbered + 1}"
             registrations = self.registrar.plan(id_, predicate, command.latency_level)
         except SelectorError as error:
             self.port.reply(client, Failed(command.request, *refused_selector(error)))
@@ -199,7 +200,7 @@ class LocalClients(Machine):
             self.port.count("quota_refused", len(registrations))
             self.port.reply(client, Failed(command.request, *quota))
             return None
-        self._number += 1  # of a refused one the next has the number: the trace has no gaps
+        self.numbered += 1  # of a refused one the next has the number: the trace has no gaps
         mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)
         mine.level, mine.marks, mine.since = command.latency_level, command.marks, command.since
         self.subscriptions[id_] = mine
@@ -234,11 +235,6 @@ class LocalClients(Machine):
         for mine in self.subscriptions.values() if self._policies.tenant else ():
             left = self._policies.remainder(mine.predicate.text)
             self.port.trace("confined", subscription=mine.id, permitted=left)
-
-    @property
-    def numbered(self) -> int:
-        """The number of subscriptions that this node's process has made."""
-        return self._number
 
     def on_subscriptions_ready(self, event: SubscriptionsReady) -> None:
         """SUBACKs, each given once: of a subscription that had lapsed the client hears that the gap

@@ -268,7 +268,8 @@ class AssignedTrees(Machine):
         self._lives: BoundedDict[NodeId, int] = BoundedDict(LIVES_MOST)
         """The newest incarnation of a node that has registered something here."""
         self._leaves: BoundedDict[NodeId, None] = BoundedDict(LEAVES_MOST)
-        self._ring = ""  # that this node belongs to
+        self.ring = ""
+        """The ring of this node; "" while none is known."""
         self._epochs = OwnerEpochs()
 
     def handlers(self) -> Handlers:
@@ -284,11 +285,6 @@ class AssignedTrees(Machine):
     def start(self) -> None:
         """Begin to look for trees whose owners were lost (`OrphanedTrees`)."""
         self._orphans.start()
-
-    @property
-    def ring(self) -> str:
-        """The ring of this node; "" while none is known."""
-        return self._ring
 
     # --- what owners order ---
 
@@ -362,7 +358,7 @@ class AssignedTrees(Machine):
         """Drop the trees of an arc that its owner does not list as hosted here: they ended while
         this node was out of reach, or a former primary assigned them without a majority. The epoch
         is noted, so that later orders of that primary are refused."""
-        if self._ring and message.ring not in ("", self._ring):
+        if self.ring and message.ring not in ("", self.ring):
             return  # of a ring that has not ended yet; it has nothing here
         self.together.forget()
         self._epochs.heard_of_arc(message.start, message.key, message.epoch)
@@ -477,7 +473,7 @@ class AssignedTrees(Machine):
 
     def on_ring_known(self, event: RingKnown) -> None:
         """Only access points of this ring's trees are of use, and gossiped."""
-        self._ring = event.ring
+        self.ring = event.ring
         self.access_points.enter_ring(event.ring)
         served = [tree for tree in self.trees.values() if tree.served.intervals]
         self.access_points.set_local(list(map(self._access_point, served)))

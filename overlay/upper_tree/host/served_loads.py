@@ -104,7 +104,8 @@ class ServedLoads:
         self._meter = meter
         self._queue = queue
         self._measured_at = float("-inf")
-        self._busy = 0.0
+        self.busy = 0.0
+        """The share of this host's time that was asked for when it was measured last."""
         self._nodes: dict[str, list[VirtualNodeLoad]] = {}  # by tree
 
     def measure(self, trees: Callable[[], Sequence[SampledTree]]) -> None:
@@ -113,31 +114,26 @@ class ServedLoads:
         if now - self._measured_at < LOADS_PERIOD:
             return
         self._measured_at = now
-        self._busy = self._meter.demand(self._queue.events, now)
+        self.busy = self._meter.demand(self._queue.events, now)
         taken = [(intervals, sample, *sample.take()) for intervals, sample in trees()]
         total = sum([events for _, _, events, _, _ in taken])
         seconds = 1 / self._meter.service if self._meter.service else 0.0
         self._nodes.clear()
         for intervals, sample, events, alone, newest in taken:
-            share = self._busy * events / total if total else 0.0
+            share = self.busy * events / total if total else 0.0
             if share >= REPORTED_LEAST:
                 by_itself = share * min(1.0, alone / events)
                 self._nodes[sample.attribute] = _divided(
                     sample.attribute, intervals, share, by_itself, seconds, sample.places(newest)
                 )
 
-    @property
-    def busy(self) -> float:
-        """The share of this host's time that was asked for when it was measured last."""
-        return self._busy
-
     def report(self, owned: Callable[[str], bool]) -> ServedLoad | None:
         """Return the load to report about these trees; None: no report was asked for."""
-        if self._busy < REPORTED_LEAST:
+        if self.busy < REPORTED_LEAST:
             return None
         nodes = [load for name, loads in self._nodes.items() if owned(name) for load in loads]
         nodes.sort(key=lambda load: -load.busy)
-        return ServedLoad(self._busy, tuple(nodes[:LOADS_MOST]))
+        return ServedLoad(self.busy, tuple(nodes[:LOADS_MOST]))
 
 
 def _divided(

@@ -57,7 +57,8 @@ class HostPool(Machine):
         self._hosts: dict[NodeId, Peer] = {}
         self._wanted = 0
         self._enough_since: float | None = None  # half of it would do
-        self._is_short = False
+        self.is_short = False
+        """Whether fewer nodes than wanted agreed to host, and there is none left to ask."""
         self._asks_named_only = False  # `ask_for` names all that may host
         # Of a former primary, until when they may answer.
         self._unconfirmed: dict[NodeId, float] = {}
@@ -90,7 +91,7 @@ class HostPool(Machine):
         self._regions = ()
         self._asked_in.clear()
         self._wanted = 0
-        self._is_short = False
+        self.is_short = False
         self._asks_named_only = False
         self._enough_since = None
 
@@ -110,11 +111,6 @@ class HostPool(Machine):
     def is_asking(self) -> bool:
         """Whether nodes that were asked may still answer."""
         return any(until > self.port.now for _, until in self._asked.values())
-
-    @property
-    def is_short(self) -> bool:
-        """Whether fewer nodes than wanted agreed to host, and there is none left to ask."""
-        return self._is_short
 
     def has_room_for(self, peer: Peer, hosts: Iterable[Peer]) -> bool:
         """Whether a node's machine carries it as a host, beside these."""
@@ -149,7 +145,7 @@ class HostPool(Machine):
         elif now - self._enough_since >= POOL_KEPT:
             self._enough_since = now
             self._wanted = wanted
-            self._is_short = self._is_short and wanted > 0
+            self.is_short = self.is_short and wanted > 0
             for node in list(self._hosts)[wanted:]:
                 if not self._covers(self._hosts[node]):
                     del self._hosts[node]
@@ -202,7 +198,7 @@ class HostPool(Machine):
             if not missing or len(self._asked) >= ASKED_MOST:
                 break
         if not self._asked:
-            self._is_short = True
+            self.is_short = True
 
     def _known(self, preferred: Sequence[Peer]) -> tuple[Peer, ...]:
         """Nodes that might host, in the order in which they are asked."""

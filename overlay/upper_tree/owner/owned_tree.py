@@ -280,9 +280,12 @@ class OwnedTree:
         self.boxes = RegistrationBoxes(popularity)
         self._pending: dict[str, PendingRegistration] = {}  # by registration id
         self._acknowledged_unknown = False
-        self._restored_index = 0
-        self._next: PartitionMap | None = None
-        self._reason: MapReason = "created"
+        self.restored_index = 0
+        """The last log entry by which a lost cluster's registrations were written; 0: none."""
+        self.next_map: PartitionMap | None = None
+        """The map that is being prepared, if there is one."""
+        self.change_reason: MapReason = "created"
+        """The reason of the last change of the map."""
         self._previous: PartitionMap | None = None
         self._awaited: dict[NodeId, Peer] = {}  # hosts that have not answered `Assign`
         self._prepared: dict[NodeId, Peer] = {}  # hosts that were sent `next_map`
@@ -343,7 +346,7 @@ class OwnedTree:
         `restored_index`: the last log entry by which this primary wrote registrations itself, from
         the replica of a lost cluster's log."""
         self._acknowledged_unknown = True
-        self._restored_index = max(restored_index, self._restored_index)
+        self.restored_index = max(restored_index, self.restored_index)
 
     def trust_acknowledgements(self) -> None:
         """Take all registrations that are not pending as acknowledged: every host has the whole
@@ -353,12 +356,7 @@ class OwnedTree:
     def was_acknowledged(self, committed: int) -> bool:
         """Whether registrations that are not pending were acknowledged for certain. `committed`:
         the log's entries before this one are."""
-        return not self._acknowledged_unknown and self._restored_index < committed
-
-    @property
-    def restored_index(self) -> int:
-        """The last log entry by which a lost cluster's registrations were written; 0: none."""
-        return self._restored_index
+        return not self._acknowledged_unknown and self.restored_index < committed
 
     # --- hosts ---
 
@@ -383,7 +381,7 @@ class OwnedTree:
                 self.mark_stale(host)
         for host in (*self.tree.unsettled_hosts.values(), *self._awaited.values()):
             self.mark_stale(host)
-        self._next = self._previous = None
+        self.next_map = self._previous = None
         self._loads.changed(self.attribute)
         self._awaited.clear()
         self._prepared.clear()
@@ -399,7 +397,7 @@ class OwnedTree:
         """Every host that has to match this registration now: by the present map, and by the one
         that is being prepared."""
         found = self.tree.map.hosts_of(registration)
-        return found if self._next is None else {**found, **self._next.hosts_of(registration)}
+        return found if self.next_map is None else {**found, **self.next_map.hosts_of(registration)}
 
     def is_installed(
         self, pending: PendingRegistration, lease_over: Callable[[NodeId], bool]
@@ -409,7 +407,7 @@ class OwnedTree:
 
         A host that may still match by the former map is given no registrations any more, so it must
         have stopped."""
-        registration, maps = pending.registration, (self.tree.map, self._next)
+        registration, maps = pending.registration, (self.tree.map, self.next_map)
         if pending.lacks is not None and pending.lacks[:2] == maps:
             host = pending.lacks[2]  # mostly it is not the one that has answered meanwhile
             if host not in pending.installed and not lease_over(host):
@@ -427,14 +425,9 @@ class OwnedTree:
     # --- changes of the map ---
 
     @property
-    def next_map(self) -> PartitionMap | None:
-        """The map that is being prepared, if there is one."""
-        return self._next
-
-    @property
     def coming_map(self) -> PartitionMap:
         """The map that is being prepared, else the present one."""
-        return self._next or self.tree.map
+        return self.next_map or self.tree.map
 
     def host_shares(self) -> Iterator[tuple[NodeId, int]]:
         """The load that each virtual node of the coming map adds to each of its hosts."""
@@ -446,7 +439,7 @@ class OwnedTree:
     @property
     def is_changing(self) -> bool:
         """Whether a change of the map is under way."""
-        return self._next is not None or self._previous is not None
+        return self.next_map is not None or self._previous is not None
 
     @property
     def is_awaiting_hosts(self) -> bool:
@@ -455,17 +448,12 @@ class OwnedTree:
 
     def maps(self) -> list[PartitionMap]:
         """All partition maps that some host may serve by."""
-        return [m for m in (self.tree.map, self._next, self._previous) if m is not None]
-
-    @property
-    def change_reason(self) -> MapReason:
-        """Return why the last change of the map was begun."""
-        return self._reason
+        return [m for m in (self.tree.map, self.next_map, self._previous) if m is not None]
 
     def begin_change(self, new: PartitionMap, reason: MapReason) -> None:
         """Step 1: `new` is being prepared at the hosts that gain intervals."""
-        self._next = new
-        self._reason = reason
+        self.next_map = new
+        self.change_reason = reason
         self._loads.changed(self.attribute)
         self._awaited.clear()
         self._prepared.clear()
@@ -474,7 +462,7 @@ class OwnedTree:
         """Await the answer of a host to an `Assign` of the change. A host of step 1 has to be given
         everything again if the change is abandoned."""
         self._awaited[host.id] = host
-        if self._next is not None:
+        if self.next_map is not None:
             self._prepared[host.id] = host
 
     def is_prepared(self, host: NodeId) -> bool:
@@ -502,15 +490,15 @@ class OwnedTree:
         """Give up a change that is not committed; the hosts that were sent it are stale."""
         for host in self._prepared.values():
             self.mark_stale(host)
-        self._next = None
+        self.next_map = None
         self._loads.changed(self.attribute)
         self._awaited.clear()
 
     def commit_change(self) -> PartitionMap:
         """Step 2: `next_map`, which is returned, is about to be the tree's map. Until
         `finish_change` some host may serve by the former one."""
-        assert self._next is not None
-        new, self._next, self._previous = self._next, None, self.tree.map
+        assert self.next_map is not None
+        new, self.next_map, self._previous = self.next_map, None, self.tree.map
         return new
 
     def finish_change(self) -> None:

@@ -70,14 +70,17 @@ class Owner(Machine):
         self.pool = HostPool(port, clusters, self, self.hosts.machines)
         self.selector = HostSelector(port, settings, clusters, self.trees, self.hosts, self.pool)
         self._rebalance = Alarm(port, RebalanceDue())
-        self._state = ClusterState()
-        self._committed = 0
+        self.state = ClusterState()
+        """The state that the log makes, up to its last entry. To be changed by `append` only."""
+        self.committed = 0
+        """Number of the first log entry that is not committed."""
         self._number = 0  # of the last version that was given out
         self._departing: Cluster | None = None
         self._unsettled: list[str] = []  # attributes of its trees that the transfer may wait for
         self._transferred: tuple[Cluster, float] | None = None  # the arc that goes, and since when
         self._led: tuple[Key, int] | None = None  # the cluster whose state this is, and its epoch
-        self._merge_phase = MergePhase.NONE
+        self.merge_phase = MergePhase.NONE
+        """The phase of the move of these trees to another ring."""
 
     def assignment(self, map_: PartitionMap, attribute: str, node: NodeId) -> Assign:
         """Return the assignment of a host in this map of a tree. All hosts of the tree get the same
@@ -93,7 +96,7 @@ class Owner(Machine):
 
     def decides_key(self, key: Key) -> bool:
         """Return whether this node currently decides about the tree or entry with this key."""
-        return self._merge_phase < MergePhase.STOPPED and self.clusters.owns(key)
+        return self.merge_phase < MergePhase.STOPPED and self.clusters.owns(key)
 
     def may_locate(self, attribute: str) -> bool:
         """Whether this node may say which hosts a tree has: it decides about it, or is handing it
@@ -106,7 +109,7 @@ class Owner(Machine):
     def accepts_registrations(self, attribute: str) -> bool:
         """Whether this owner adds and ends registrations of the attribute now; it does not while
         its ring ends."""
-        return self._merge_phase is MergePhase.NONE and self.decides(attribute)
+        return self.merge_phase is MergePhase.NONE and self.decides(attribute)
 
     def known_owner(self, attribute: str) -> Cluster | None:
         """The cluster that decides, as far as known; None: it is not this node now, and no other is
@@ -135,20 +138,10 @@ class Owner(Machine):
 
     # --- the log ---
 
-    @property
-    def state(self) -> ClusterState:
-        """The state that the log makes, up to its last entry. To be changed by `append` only."""
-        return self._state
-
-    @property
-    def committed(self) -> int:
-        """Number of the first log entry that is not committed."""
-        return self._committed
-
     def append(self, operation: Operation) -> int:
         """Write one operation to the log and apply it. Returns its index."""
         index = self.clusters.append(encode(operation))
-        self._state.apply(operation)
+        self.state.apply(operation)
         return index
 
     def append_all(self, operations: Iterable[Operation]) -> int:
@@ -156,7 +149,7 @@ class Owner(Machine):
         operations = list(operations)
         index = self.clusters.append_all([encode(operation) for operation in operations])
         for operation in operations:
-            self._state.apply(operation)
+            self.state.apply(operation)
         return index
 
     def write_map(self, attribute: str, map_: PartitionMap, reason: MapReason) -> None:
@@ -177,33 +170,33 @@ class Owner(Machine):
     def epoch(self) -> int:
         """Under which hosts are given orders; not lower than any that a map of this cluster has."""
         mine = self.clusters.cluster
-        return max(self._state.highest()[0], 0 if mine is None else mine.version[0])
+        return max(self.state.highest()[0], 0 if mine is None else mine.version[0])
 
     def next_version(self) -> Version:
         """A version later than every map's of this cluster."""
-        _, number = self._state.highest()
+        _, number = self.state.highest()
         self._number = max(self._number, number) + 1
         return (self.epoch, self._number)
 
     def on_committed(self, event: Committed) -> None:
         """Note that a majority of the voters has everything before `next`."""
-        self._committed = event.next
+        self.committed = event.next
 
     def on_entry_received(self, event: EntryReceived) -> None:
         """A log entry came, at a voter or at the new primary of an arc that was split off."""
-        self._state.apply(decode(event.entry))
+        self.state.apply(decode(event.entry))
 
     def on_log_reset(self, event: LogReset) -> None:
         """Clear the state: a snapshot follows."""
-        self._state = ClusterState()
+        self.state = ClusterState()
 
     def on_follower_snapshot_wanted(self, event: FollowerSnapshotWanted) -> None:
         """A voter lacks more than the log's tail: send a snapshot."""
-        self.clusters.send_snapshot([encode(o) for o in self._state.operations()])
+        self.clusters.send_snapshot([encode(o) for o in self.state.operations()])
 
     def on_disk_snapshot_wanted(self, event: DiskSnapshotWanted) -> None:
         """The log on disk is far longer than the state: store a snapshot."""
-        self.clusters.store_snapshot([encode(o) for o in self._state.operations()])
+        self.clusters.store_snapshot([encode(o) for o in self.state.operations()])
 
     # --- the role ---
 
@@ -214,16 +207,16 @@ class Owner(Machine):
         elif event.cluster is not None:
             led, self._led = self._led, (event.cluster.key, event.cluster.version[0])
             if led is None or led[0] != event.cluster.key:
-                self._committed = 0
-                self.hosts.begin(list(self._state.hosts()))
-                self.pool.begin(self._state.hosts())
-                for attribute in self._state.trees:
+                self.committed = 0
+                self.hosts.begin(list(self.state.hosts()))
+                self.pool.begin(self.state.hosts())
+                for attribute in self.state.trees:
                     self.adopt(attribute)
             elif led != self._led:  # elected again while it led: hosts go by the new epoch
                 for owned in self.trees.values():
                     owned.begin_epoch()
         if event.role == "none":
-            self._state = ClusterState()
+            self.state = ClusterState()
         if event.role == "primary":
             self.hosts.watch()
             self.rebalance_soon()
@@ -232,7 +225,7 @@ class Owner(Machine):
         """Lead the cluster after an election. The former primary cannot be asked, so any host may
         have been sent messages that are not in the log, or may lack entries that are."""
         members = list(event.cluster.members())
-        self.hosts.begin_elected(event.lost, members, list(self._state.hosts()))
+        self.hosts.begin_elected(event.lost, members, list(self.state.hosts()))
         self.hosts.watch()
         self.rebalance_soon()
 
@@ -240,8 +233,8 @@ class Owner(Machine):
         """Stop being the primary. `void`: no other took these trees over (the node was fenced, or
         gave its own ring up for a better one), so no event may find them at their hosts. Trees that
         a leaving primary handed over are no longer in `trees`."""
-        if void and self._merge_phase < MergePhase.STOPPED:  # else hosts have dropped them already
-            epoch, number = self._state.highest()
+        if void and self.merge_phase < MergePhase.STOPPED:  # else hosts have dropped them already
+            epoch, number = self.state.highest()
             for attribute, owned in self.trees.items():
                 for host in owned.all_hosts().values():
                     self.port.send(host, Assign(attribute, (epoch, number + 1)))
@@ -254,17 +247,12 @@ class Owner(Machine):
 
     def adopt(self, attribute: str) -> OwnedTree:
         """Begin to decide about a tree of the state. KeyError if the state has none."""
-        return self.trees.adopt(self._state.trees[attribute])
+        return self.trees.adopt(self.state.trees[attribute])
 
     def enter_merge_phase(self, phase: MergePhase) -> None:
         """Note the phase in which the end of this node's ring is (`NONE`: the ring does not end).
         registry_merge.py decides about it."""
-        self._merge_phase = phase
-
-    @property
-    def merge_phase(self) -> MergePhase:
-        """The phase of the move of these trees to another ring."""
-        return self._merge_phase
+        self.merge_phase = phase
 
     def rebalance_soon(self, delay: float = REBALANCE_DELAY) -> None:
         """Set the timer of the next look at the load to `delay` seconds, unless it fires sooner
@@ -294,7 +282,7 @@ class Owner(Machine):
         self._departing = self._transferred = None
         for attribute in [a for a in self.trees if event.arc.owns(attribute_key(a))]:
             self.trees.drop(attribute)
-        self._state.drop_keys(event.arc.owns)
+        self.state.drop_keys(event.arc.owns)
         if not self.clusters.is_primary:
             return  # a voter, whose copy follows
         self.hosts.watch()
@@ -312,7 +300,7 @@ class Owner(Machine):
         """(start, key] of the arc for which no other primary decides; None: there is none, or this
         node does not know whether it still leads."""
         cluster = self.clusters.cluster
-        is_stopped = self._merge_phase >= MergePhase.STOPPED
+        is_stopped = self.merge_phase >= MergePhase.STOPPED
         if cluster is None or cluster.merged or not self.clusters.is_followed or is_stopped:
             return None
         start = cluster.start
@@ -351,8 +339,8 @@ class Owner(Machine):
 
     def _departing_operations(self, arc: Cluster) -> list[Operation]:
         # This node's own cached summaries are in no log while it leads (cache_holders.py).
-        mine = CacheHoldersChanged((self.port.me,), (), self._state.has_unknown_holders)
+        mine = CacheHoldersChanged((self.port.me,), (), self.state.has_unknown_holders)
         cluster = self.clusters.cluster
         if cluster is not None and cluster.key == arc.key:  # the standby has the log
             return [mine]
-        return [*self._state.operations(arc.owns), mine]
+        return [*self.state.operations(arc.owns), mine]

@@ -127,13 +127,9 @@ class Publisher(Machine):
         if settings.walk.confirm == "always":
             self._doubts = Doubts(port.me.id, locations, self.pending.is_sent)
         self._recent = RecentVisits(settings.tree.order_hold)
-        self._sequence = 0  # of the last event; the first has 1
-        self._retry = Alarm(port, RetryDue())
-
-    @property
-    def numbered(self) -> int:
+        self.numbered = 0
         """The number of events that this node's process has published."""
-        return self._sequence
+        self._retry = Alarm(port, RetryDue())
 
     @property
     def unaccepted(self) -> int:
@@ -146,7 +142,7 @@ class Publisher(Machine):
         """Give the events their identities and send them off. They have been checked; `alike`:
         what all have in common, if they have the same attributes, and values for them."""
         publisher, life = self.port.me.id, self.incarnation
-        first = self._sequence + 1
+        first = self.numbered + 1
         traced = self.port.trace_marks(life, first, len(drafts))
         numbers = range(first, first + len(drafts))
         marks = repeat(True, len(drafts)) if traced is None else traced
@@ -154,7 +150,7 @@ class Publisher(Machine):
             Event(publisher, life, n, d.time, d.attributes, d.payload, d.payload_type, None, marked)
             for n, d, marked in zip(numbers, drafts, marks, strict=True)
         ]
-        self._sequence += len(events)
+        self.numbered += len(events)
         if self._proofs is not None and events:
             events = self._proofs.sign(events)
         by_names = by_attributes(events) if alike is None else {alike.names: events}

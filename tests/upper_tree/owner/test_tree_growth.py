@@ -232,7 +232,7 @@ def test_a_node_refuses_that_has_no_time_or_leaves(why: str) -> None:
     if why == "it leaves":
         node.offers.leave()
     elif why == "it is busy":
-        node.hosting.assigned.loads._busy = TARGET
+        node.hosting.assigned.loads.busy = TARGET
     node.port.hear(AskToHost("key", ""), peer("p"))
     assert [answer.willing for answer in node.port.take(HostAnswer)] == [False]
 

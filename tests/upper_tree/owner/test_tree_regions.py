@@ -205,9 +205,9 @@ def test_a_hosts_load_is_the_scarcer_of_time_and_room() -> None:
     for number in range(4):
         install(node, registration(f"s/{number}", "x", "x > 0", at("s")))
     assert node.hosting.load == 40
-    node.hosting.assigned.loads._busy = 0.7
+    node.hosting.assigned.loads.busy = 0.7
     assert node.hosting.load == 70
-    node.hosting.assigned.loads._busy = 3.0
+    node.hosting.assigned.loads.busy = 3.0
     assert node.hosting.load == 100
 
 
