@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from canopy.sinks.database import quoted
 from canopy.sync.changes import Table
 from canopy.sync.values import Row
 
@@ -75,8 +76,8 @@ class PostgresSequences:
         """Move the sequences past the written values, before the transaction commits."""
         for name, named in self._loaded.items():
             for one in self._behind[name]:
-                column = '"' + one.column.replace('"', '""') + '"'
-                found = self._execute(f"SELECT max({column}) FROM {named}").fetchone()
+                asked = f"SELECT max({quoted(one.column)}) FROM {named}"
+                found = self._execute(asked).fetchone()
                 self._largest[one] = max(self._largest.get(one, 0), int(found[0] or 0))
         for one, largest in self._largest.items():
             if 0 < largest <= one.most:

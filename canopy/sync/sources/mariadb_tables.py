@@ -15,7 +15,7 @@ from canopy.sync.servers.mariadb_link import Declared, asked, declared_columns
 from canopy.sync.servers.mariadb_values import decoder, meaning, selected
 from canopy.sync.sources import binlog_cells as cells
 from canopy.sync.sources.binlog import Layout
-from canopy.sync.values import NativeText, Row, decoding
+from canopy.sync.values import Row, decoding, text_or_value
 
 PREFIX: Final = "canopy_"
 """The prefix of the names of a sync's own tables."""
@@ -183,7 +183,7 @@ def behind(link: pymysql.Connection[Any], table: Table, key: Row | None, most: i
     keys = ", ".join(map(quoted, table.keys))
     where = ""
     if key is not None:
-        values = [link.escape(v.text if type(v) is NativeText else v) for v in key]
+        values = [link.escape(text_or_value(value)) for value in key]
         where = (  # the server looks in its index for the first column only
             f"WHERE {quoted(table.keys[0])} >= {values[0]} AND ({keys}) > ({', '.join(values)}) "
         )
