@@ -306,17 +306,20 @@ def constraint_of(atom: Expression) -> Constraint | None:
 
 def plain_constraint(atom: Expression) -> Constraint | None:
     """`constraint_of` an atom that compares an attribute with literals, and that the normal form
-    leaves as it is; None for any other. That of a comparison is shared with other selectors."""
+    leaves as it is; None for any other. That of a comparison is shared with other selectors, but
+    not with a zero: 0.0 and -0.0 are one key of the cache, and two constants of texts."""
     match atom:
-        case Comparison(op=op, left=Attribute(name=name), right=Literal(value=first)):
+        case Comparison(op=op, left=Attribute(name=name), right=Literal(value=first)) if first:
             return comparing(name, op, first, None) or constraint_of(atom)
         case Between(
             operand=Attribute(name=name), low=Literal(value=first), high=Literal(value=last)
-        ) if not isinstance(first, bool):  # else it has points
+        ) if first and last and not isinstance(first, bool):  # else it has points
             return comparing(name, "BETWEEN", first, last) or constraint_of(atom)
         case Attribute() | Between(operand=Attribute()):
             return constraint_of(atom)
         case InList(operand=Attribute()) | Like(operand=Attribute()):
+            return constraint_of(atom)
+        case Comparison(left=Attribute(), right=Literal()):
             return constraint_of(atom)
     return None
 

@@ -69,6 +69,8 @@ def test_what_is_no_selector_has_no_tree(text: str) -> None:
         ("a = 1", "a = 1.0"),
         ("a = 1", "a = TRUE"),
         ("a = 0.0", "a = -0.0"),
+        ("a = -0.0 AND b = 1", "a = 0.0 AND b = 1"),
+        ("a BETWEEN -0.0 AND 1 AND b = 1", "a BETWEEN 0.0 AND 1 AND b = 1"),
         ("a = 9007199254740993", "a = 9007199254740992"),
         ("a > 5", "a >= 5"),
         ("a > 5", "A > 5"),
