@@ -404,6 +404,7 @@ class AssignedTrees(Machine):
             self.together.forget()
         if epoch < known:
             self.port.count("hosting_fenced")
+            self._orphans.order_refused(attribute, known)
         return epoch < known
 
     def _access_point(self, tree: HostedTree) -> AccessPoint:

@@ -11,7 +11,8 @@ The host may hear of a fork too early, or only by gossip. A tree that was left b
 nothing, since it has no lease, but it would be kept, and named to publishers, for ever. So a tree
 that had no lease at two looks is asked about as well. A fork that is gone may have been higher than
 the cluster that has its arc now, and this host obeys no lower one: so it says which epoch that one
-has to have.
+has to have. It says so as well if it has refused orders about a tree that it does not have: their
+owner would wait for it as long as it answers beats.
 """
 
 from __future__ import annotations
@@ -131,6 +132,9 @@ class OrphanedTrees(Machine):
         self._fork_check = Alarm(port, ForkCheckDue())
         self._orphan_check = Alarm(port, OrphanCheckDue())
         self._unleased: dict[str, int] = {}  # attributes without a lease at the last look
+        self._refused: BoundedDict[str, int] = BoundedDict(FORKS_MOST)
+        """Attributes of which an order was refused since the last look, with the epoch that this
+        host has heard of."""
 
     def start(self) -> None:
         """Begin to look, every `ORPHAN_PERIOD` s, for trees that have no serving lease."""
@@ -142,9 +146,14 @@ class OrphanedTrees(Machine):
         if self._forks:
             self._fork_check.within(self._lease_most)
 
+    def order_refused(self, attribute: str, epoch: int) -> None:
+        """Note that this host has not followed an order, since it has heard of `epoch`."""
+        self._refused.renew(attribute, epoch)
+
     def ring_left(self) -> None:
         """Forks of the former ring do not matter any more."""
         self._forks.clear()
+        self._refused.clear()
         self._fork_check.cancel()
 
     def on_cluster_forked(self, event: ClusterForked) -> None:
@@ -175,7 +184,8 @@ class OrphanedTrees(Machine):
         ]
 
     def on_orphan_check(self, timer: OrphanCheckDue) -> None:
-        """Ask the owners of trees that had no lease at the last look either."""
+        """Ask the owners of trees that had no lease at the last look either, and those whose orders
+        were refused since then."""
         self._orphan_check.rang()
         self._orphan_check.within(ORPHAN_PERIOD)
         unleased = {
@@ -183,16 +193,17 @@ class OrphanedTrees(Machine):
             for attribute, tree in self._trees.items()
             if not self._host.has_lease(tree)
         }
+        doubted = {a: epoch for a, epoch in unleased.items() if a in self._unleased}
         asked: dict[tuple[NodeId, Key], tuple[Peer, int]] = {}
-        for attribute, epoch in unleased.items():
-            if attribute in self._unleased:
-                key = attribute_key(attribute)
-                owner = self._ring.owner(key)
-                if owner is None:
-                    self._ring.find(key)  # for the next look
-                else:
-                    _, highest = asked.get((owner.primary.id, owner.key), (None, 0))
-                    asked[owner.primary.id, owner.key] = owner.primary, max(epoch, highest)
+        for attribute, epoch in (*doubted.items(), *self._refused.items()):
+            key = attribute_key(attribute)
+            owner = self._ring.owner(key)
+            if owner is None:
+                self._ring.find(key)  # for the next look
+            else:
+                _, highest = asked.get((owner.primary.id, owner.key), (None, 0))
+                asked[owner.primary.id, owner.key] = owner.primary, max(epoch, highest)
         for (_, cluster), (peer, epoch) in asked.items():
             self.port.send(peer, StillHosting(cluster, epoch))
         self._unleased = unleased
+        self._refused.clear()

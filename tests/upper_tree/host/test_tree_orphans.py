@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.overlays import settings
 from matching import EVERYTHING
 from overlay.upper_tree.host.constants import ORPHAN_PERIOD
-from overlay.upper_tree.messages import Assign, StillHosting, TreesHosted
+from overlay.upper_tree.messages import Assign, Install, StillHosting, TreesHosted
 from tests.support.trees import FakeRing, HostNode, Rig, cluster_of
 from tests.support.world import WorldNode, one_node, peer
 
@@ -52,6 +52,20 @@ def test_an_owner_to_whom_a_host_would_not_listen_has_a_higher_epoch_granted() -
     assert owner.clusters.outranked == []
     owner.port.hear(StillHosting(key, 77), peer("h1"))
     assert owner.clusters.outranked == [77]
+
+
+def test_an_owner_whose_orders_were_refused_learns_which_epoch_it_needs() -> None:
+    """The host does not have the tree, so that nothing of it is without a lease."""
+    port, node, ring = host()
+    ring.learn(OWNER)
+    port.hear(TreesHosted(OWNER.start, OWNER.key, 9, ("x",)), peer("fork"))
+    port.hear(Install("y", 5, ()), peer("p"))
+    port.hear(Assign("y", (5, 1), (EVERYTHING,), 1, ()), peer("p"))
+    assert "y" not in node.hosting.trees
+    port.advance(ORPHAN_PERIOD + 0.1)
+    assert port.sent_to(StillHosting) == [("p", StillHosting(OWNER.key, 9))]
+    port.hear(Assign("y", (10, 1), (EVERYTHING,), 1, ()), peer("p"))
+    assert "y" in node.hosting.trees
 
 
 def test_an_unknown_owner_is_looked_up() -> None:
